@@ -13,7 +13,7 @@ use super::destinations::Destinations;
 use super::filter::Filter;
 use super::letter::Letter;
 use super::queue::CallError;
-use super::report::{Outcome, Report};
+use super::report::{Outcome, Report, in_both_queues};
 use super::resend::{self, KeyChange};
 use super::scan::{Scan, Stop};
 use super::sent::Sent;
@@ -178,11 +178,7 @@ impl Run<'_> {
         }
         match self.scan.delete(letter).await {
             Ok(()) => (Outcome::Redriven, detail),
-            Err(error) => {
-                let is = if error.is_refused { "is" } else { "may be" };
-                let detail = format!("sent to {}, and {is} in both queues: {error}", to.url);
-                (Outcome::of_failed_delete(&error), detail)
-            }
+            Err(error) => (Outcome::of_failed_delete(&error), in_both_queues(&to.url, &error)),
         }
     }
 }

@@ -88,6 +88,12 @@ impl Outcome {
     }
 }
 
+/// The detail of a letter that was sent to this queue, and not deleted.
+pub(crate) fn in_both_queues(to: &str, error: &CallError) -> String {
+    let is = if error.is_refused { "is" } else { "may be" };
+    format!("sent to {to}, and {is} in both queues: {error}")
+}
+
 impl Report {
     pub(crate) fn add(&mut self, letter: &Letter, outcome: Outcome, detail: impl Into<String>) {
         let (id, key) = (letter.id().to_owned(), letter.key.clone());
@@ -97,6 +103,16 @@ impl Report {
     /// Counts a letter that is left in the queue, because it was not there when the run started.
     pub(crate) fn add_later(&mut self) {
         self.later += 1;
+    }
+
+    /// Corrects the line of a letter that was deleted and is in the queue again.
+    fn delete_failed(&mut self, id: &str, error: &CallError) {
+        let lines = self.lines.iter_mut().filter(|line| line.id == id);
+        for line in lines {
+            line.detail =
+                if line.outcome == Outcome::Redriven { in_both_queues(&line.detail, error) } else { error.to_string() };
+            line.outcome = Outcome::of_failed_delete(error);
+        }
     }
 
     /// Number of letters, without the later ones.
@@ -110,7 +126,7 @@ impl Report {
     /// # Errors
     /// The failure if nothing was done before it.
     pub(crate) fn output(
-        &self,
+        &mut self,
         mut json: Value,
         end: &ScanEnd,
         notes: &str,
@@ -120,6 +136,9 @@ impl Report {
             Some(failure) if self.lines.is_empty() => return Err(end.explain(failure)),
             failure => failure,
         };
+        for (id, error) in &end.undeleted {
+            self.delete_failed(id, error);
+        }
         json["letters"] = self.lines.iter().map(Line::json).collect();
         json["arrived_during_run"] = self.later.into();
         end.add_to(&mut json);

@@ -42,6 +42,8 @@ pub(crate) struct Scan<'a> {
     lost: HashMap<String, Held>,
     seen: HashSet<String>,
     deleted: HashSet<String>,
+    /// Those of them that were delivered again, and why the last delete failed.
+    undeleted: HashMap<String, CallError>,
     /// When the first visibility timeout has to be extended.
     extend_at: HiddenUntil,
     last_receive: LastReceive,
@@ -62,7 +64,7 @@ pub(crate) struct Progress {
 
 impl<'a> Scan<'a> {
     pub(crate) fn new(queue: &'a DeadLetterQueue, keys: &'a KeyFinder, interrupt: Interrupt, counts: Counts) -> Self {
-        let (received, held, lost, seen, deleted) = Default::default();
+        let (received, held, lost, seen, deleted, undeleted) = Default::default();
         let (extend_at, in_flight_at_start) = (HiddenUntil::after(queue.visibility_timeout), counts.in_flight);
         Self {
             queue,
@@ -73,6 +75,7 @@ impl<'a> Scan<'a> {
             lost,
             seen,
             deleted,
+            undeleted,
             extend_at,
             last_receive: LastReceive::None,
             was_repeated: false,
@@ -164,13 +167,7 @@ impl<'a> Scan<'a> {
             }
         }
         self.extend_later();
-        // A standard queue may deliver a message again that was deleted.
-        for id in deleted {
-            let receipt_handle = self.held.get(&id).map(|held| held.receipt_handle.clone()).unwrap_or_default();
-            if self.hold_during(queue.delete(&receipt_handle)).await.is_ok() {
-                self.held.remove(&id);
-            }
-        }
+        self.delete_again(deleted).await;
         Ok(!is_empty)
     }
 
@@ -199,29 +196,48 @@ impl<'a> Scan<'a> {
 
     /// Deletes a letter that was returned.
     pub(crate) async fn delete(&mut self, letter: &Letter) -> Result<(), CallError> {
-        let (queue, id) = (self.queue, letter.id());
-        let receipt_handle = match self.held.get_mut(id) {
-            Some(held) => {
-                held.may_be_deleted = true;
-                Some(held.receipt_handle.clone())
-            }
-            None => letter.message.receipt_handle.clone(),
-        };
-        let deleted = self.hold_during(queue.delete(&receipt_handle.unwrap_or_default())).await;
-        if let Err(error) = deleted {
-            if let Some(held) = self.held.get_mut(id) {
-                held.may_be_deleted = !error.is_refused;
-            }
-            return Err(error);
-        }
+        let id = letter.id();
+        let held = self.held.get(id).map(|held| held.receipt_handle.clone());
+        let receipt_handle = held.or_else(|| letter.message.receipt_handle.clone()).unwrap_or_default();
+        self.delete_receipt(id, &receipt_handle).await?;
         let held = [self.held.remove(id), self.lost.remove(id)];
         let was_hidden = held.iter().flatten().any(Held::is_hidden);
         // A FIFO queue refuses the delete of a letter that is visible again.
-        if !was_hidden && !queue.is_fifo() && !self.deleted.contains(id) {
+        if !was_hidden && !self.queue.is_fifo() && !self.deleted.contains(id) {
             return Err(CallError::not_held());
         }
         self.deleted.insert(id.to_owned());
         Ok(())
+    }
+
+    /// Deletes the letter with this id and receipt handle. If that fails, it stays held.
+    async fn delete_receipt(&mut self, id: &str, receipt_handle: &str) -> Result<(), CallError> {
+        let may_be_deleted = |scan: &mut Self, is: bool| {
+            if let Some(held) = scan.held.get_mut(id) {
+                held.may_be_deleted = is;
+            }
+        };
+        may_be_deleted(self, true);
+        let queue = self.queue;
+        let deleted = self.hold_during(queue.delete(receipt_handle)).await;
+        if let Err(error) = &deleted {
+            may_be_deleted(self, !error.is_refused);
+        }
+        deleted
+    }
+
+    /// Deletes letters again that a standard queue has delivered after their deletes.
+    async fn delete_again(&mut self, ids: Vec<String>) {
+        for id in ids {
+            let receipt_handle = self.held.get(&id).map(|held| held.receipt_handle.clone()).unwrap_or_default();
+            match self.delete_receipt(&id, &receipt_handle).await {
+                Ok(()) => {
+                    self.held.remove(&id);
+                    self.undeleted.remove(&id);
+                }
+                Err(error) => drop(self.undeleted.insert(id, error)),
+            }
+        }
     }
 
     /// Extends the visibility timeouts that end soon. A letter for which it fails is not returned: another consumer may

@@ -1,5 +1,6 @@
 //! The end of a scan: which letters it did not return, and why.
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct ScanEnd {
     pub(crate) in_flight_at_start: u64,
     /// Number of letters whose visibility timeouts could not be extended, and that were not received again.
     pub(crate) lost: usize,
+    /// The ids of letters that a standard queue delivered again after their deletes, and why another delete failed.
+    pub(crate) undeleted: HashMap<String, CallError>,
     /// Whether a receive had no reply, so that letters of it may be hidden. It may have been repeated.
     pub(crate) was_repeated: bool,
     /// Number of letters that could not be made visible again.
@@ -93,6 +96,7 @@ impl Scan<'_> {
             blocked: visible.map(|visible| dropped + visible),
             in_flight_at_start: self.in_flight_at_start.max(in_flight),
             lost: self.lost.len(),
+            undeleted: self.undeleted,
             was_repeated: self.was_repeated,
             still_hidden,
             visibility_timeout: self.queue.visibility_timeout,

@@ -1,14 +1,18 @@
 //! `redrive` while letters come into the dead-letter queue.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use harness::sqs::{Call, Fault, SqsApi};
+use harness::sqs::{ACCESS_DENIED, Call, Fault, SqsApi};
+use harness::until;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{Queues, bodies, move_by_policy, results, without_description};
+use crate::Output;
 
 /// The function processes each redriven message at once, and sends it to the dead-letter queue again.
 fn fail_again(queues: &Queues) {
@@ -113,17 +117,12 @@ async fn other_letters_that_arrive_during_the_run_stay_in_the_queue() {
     }
 }
 
-/// A message with ten attributes, so that its letter has no description.
-fn with_ten_attributes(body: &str) -> SendRequest {
-    (0..10).fold(SendRequest::new(body), |message, n| message.attribute(format!("a{n}"), "text"))
-}
-
 /// As [`fail_again`], without descriptions, and also after sends whose replies are lost.
 fn fail_again_without_descriptions(queues: &Queues, mut is_lost: impl FnMut(&Call) -> bool + Send + 'static) {
     let (payments, dead) = (queues.payments.clone(), queues.dead.clone());
     queues.api.fail(move |call| {
         for message in payments.receive(10) {
-            dead.send(with_ten_attributes(&message.body)).unwrap();
+            dead.send(without_description(&message.body)).unwrap();
             payments.delete(&message.receipt_handle).unwrap();
         }
         is_lost(call).then_some(Fault::LoseReply)
@@ -134,7 +133,7 @@ fn fail_again_without_descriptions(queues: &Queues, mut is_lost: impl FnMut(&Cal
 async fn a_letter_without_a_description_that_fails_again_during_the_run_is_not_sent_again() {
     for created_at in [SystemTime::now(), SystemTime::now() - Duration::from_secs(3_600)] {
         let queues = Queues::start("", created_at).await;
-        (0..5).for_each(|n| drop(queues.send(with_ten_attributes(&n.to_string()))));
+        (0..5).for_each(|n| drop(queues.send(without_description(&n.to_string()))));
         fail_again_without_descriptions(&queues, |_| false);
         let to = queues.api.queue_url(&queues.payments);
         // The limit ends a run that sends them again and again.
@@ -147,7 +146,7 @@ async fn a_letter_without_a_description_that_fails_again_during_the_run_is_not_s
 #[tokio::test]
 async fn a_letter_that_fails_again_after_a_send_without_a_reply_is_not_sent_again() {
     let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
-    queues.send(with_ten_attributes("1"));
+    queues.send(without_description("1"));
     fail_again_without_descriptions(&queues, |call| call.action == "SendMessage");
     let to = queues.api.queue_url(&queues.payments);
     let (code, output) = queues.redrive(&["--all", "--to", &to, "--limit", "20"]).await;
@@ -158,7 +157,7 @@ async fn a_letter_that_fails_again_after_a_send_without_a_reply_is_not_sent_agai
 async fn letters_with_the_same_content_are_all_redriven() {
     for is_listed_before in [false, true] {
         let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
-        (0..25).for_each(|_| drop(queues.send(with_ten_attributes("1"))));
+        (0..25).for_each(|_| drop(queues.send(without_description("1"))));
         if is_listed_before {
             assert_eq!(queues.listed(&[], "key").await.len(), 25);
         }
@@ -260,4 +259,41 @@ async fn assert_group_is_kept(outcome: &str) {
     queues.redrive(&["--outcome", "FAILED_PERMANENTLY"]).await;
     let left = [&queues.payments, &queues.dead].map(bodies);
     assert_eq!(left, [vec!["1".to_owned()], vec!["0".to_owned(), "2".to_owned()]], "{outcome}");
+}
+
+/// A standard queue may do so, and the second delete fails.
+#[tokio::test]
+async fn a_letter_that_is_delivered_again_after_its_delete_and_stays_is_reported() {
+    for (command, fault, result) in [
+        ("redrive", ACCESS_DENIED, "NOT_DELETED"),
+        ("redrive", Fault::LoseReply, "MAYBE_DELETED"),
+        ("delete", ACCESS_DENIED, "NOT_DELETED"),
+    ] {
+        let mut queues = Queues::standard().await;
+        let settings = QueueSettings { redelivery_rate: 1.0, ..queues.dead.settings().clone() };
+        queues.dead = Queue::new(settings, 7);
+        queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
+        let queues = queues.at_its_api();
+        (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let over = Arc::new(Notify::new());
+        let (delayed, mut deletes, mut receives) = (Arc::clone(&over), 0, 0);
+        queues.api.fail(move |call| {
+            deletes += u32::from(call.action == "DeleteMessage");
+            receives += u32::from(call.action == "ReceiveMessage");
+            match call.action.as_str() {
+                "DeleteMessage" => (deletes > 3).then(|| fault.clone()),
+                "ReceiveMessage" if receives == 2 => Some(Fault::Delay(Arc::clone(&delayed))),
+                _ => None,
+            }
+        });
+        let run = queues.command(&[command, "--all", "--yes", "--visibility-timeout", "5", "--json"]).spawn().unwrap();
+        queues.api.called("DeleteMessage", 3).await;
+        until(|| async { queues.dead.visible() == 3 }).await;
+        over.notify_one();
+        let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
+        assert_eq!((code, results(&output)), (1, vec![result; 3]), "{output}");
+        let detail = output["letters"][0]["detail"].as_str().unwrap();
+        let is = if result == "NOT_DELETED" { "is in both queues" } else { "may be in both queues" };
+        assert!(detail.contains("SQS DeleteMessage") && detail.contains(is) == (command == "redrive"), "{detail}");
+    }
 }
