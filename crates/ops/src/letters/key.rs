@@ -90,8 +90,22 @@ impl KeyFinder {
             let [key, other] = found(source);
             key == other && (had_none || !matches!(source, KeySource::DeduplicationId))
         };
-        if self.sources.iter().all(is_same) { NewKey::SameInS3 } else { NewKey::Other }
+        // With other sources before, the key may have been an id. The payload does not have it; an attribute or an envelope
+        // may.
+        let is_kept = |key: &str| {
+            let [id, other] = found(&KeySource::MessageId);
+            let is_id = id == other && id.is_ok_and(|id| id.as_str() == key);
+            let was_id = letter.original_id() == Some(key) || (!had_none && has_group(letter, key));
+            if is_id { self.sources.contains(&KeySource::MessageId) } else { !was_id }
+        };
+        let is_kept = self.sources.iter().all(is_same) && letter.key.as_deref().is_none_or(is_kept);
+        if is_kept { NewKey::SameInS3 } else { NewKey::Other }
     }
+}
+
+/// Whether the key begins with the letter's message group, as one from the deduplicationId does.
+fn has_group(letter: &Letter, key: &str) -> bool {
+    letter.group().and_then(|group| key.strip_prefix(group)).is_some_and(|id| id.starts_with(' '))
 }
 
 /// The key of a message that is sent again.

@@ -265,3 +265,22 @@ async fn a_message_that_has_no_key_before_and_after_is_not_counted_as_new() {
     let (code, output) = queues.redrive(&["--all"]).await;
     assert_eq!((code, &output["new_keys"]), (0, &json!(0)), "{output}");
 }
+
+/// With other sources before, an id was the key. Now the function takes it from the payload, which is not known.
+#[tokio::test]
+async fn a_key_that_was_an_id_and_is_now_taken_from_a_payload_in_s3_is_reported_as_new() {
+    for (id, key, new_keys) in [("m1", "m1", 1), ("m1", "a d1", 1), ("m1", "kept", 1), ("m1", "pay_1", 0)] {
+        let queues = Queues::of_types(".fifo", ".fifo").await.with("IDEMPOTENCY_KEY", "body:/paymentId");
+        let letter = in_s3(&queues, id, &json!({ "key": key })).attribute(Message::ID_ATTRIBUTE, "kept");
+        queues.send(letter.group("a").deduplication_id("1"));
+        assert_eq!(redriven_key(&queues, &[]).await, (kept("kept"), json!(new_keys)), "{key}");
+    }
+}
+
+/// The function reads it before the payload.
+#[tokio::test]
+async fn a_key_that_was_an_id_is_added_as_an_attribute_also_if_the_payload_is_in_s3() {
+    let queues = Queues::standard().await.with("IDEMPOTENCY_KEY", "attribute:Idempotency-Key,body:/paymentId");
+    queues.send(in_s3(&queues, "m1", &json!({ "key": "m1" })));
+    assert_eq!(redriven_key(&queues, &[]).await, (json!("m1"), json!(0)));
+}
