@@ -236,6 +236,7 @@ impl Plan {
         if has_extras && sqs.happens(300) && !plan.fifo {
             (plan.burst, plan.batch_size) = (25, 25);
         }
+        // No time for work would be left, so the library limits it.
         if plan.longest_lease < Duration::from_hours(1) && Rng::new(seed ^ 0x64ac).happens(250) {
             plan.lease_grace = plan.longest_lease;
         }
