@@ -24,6 +24,8 @@ use history::hand_made::{KEY, acquire, acquired, calls, complete, fence};
 
 const MS: Duration = Duration::from_millis(1);
 
+const CONFLICT: Told = Told::Conflict { lease_remains: MS };
+
 /// A change of what was seen.
 type Change = fn(&mut Seen);
 
@@ -81,7 +83,7 @@ fn not_run(told: Told, problem_kind: &str, outcome: RequestOutcome) -> Seen {
 }
 
 fn in_flight() -> Seen {
-    not_run(Told::Conflict, "in-flight", RequestOutcome::InFlight)
+    not_run(CONFLICT, "in-flight", RequestOutcome::InFlight)
 }
 
 fn done() -> Told {
@@ -194,7 +196,7 @@ fn an_answer_that_the_store_did_not_give_is_refused() {
     assert_refused(
         not_kept,
         &[
-            |seen| seen.asked[0].told = Told::Conflict,
+            |seen| seen.asked[0].told = CONFLICT,
             |seen| seen.asked.push(asked(seen, 11 * MS, 12 * MS, done())),
             |seen| (seen.sent[0].kind.has_objects, seen.read) = (true, BTreeSet::from([0])),
             |seen| seen.reports[0].fence = None,
@@ -272,7 +274,7 @@ fn a_wait_that_lasts_too_long_or_spins_is_refused() {
     let waiting = |last: Duration| {
         let mut seen = in_flight();
         seen.sent[0].kind = KINDS[2];
-        seen.asked.push(asked(&seen, MS + last, MS + last, Told::Conflict));
+        seen.asked.push(asked(&seen, MS + last, MS + last, CONFLICT));
         for number in 1..4 {
             seen.sent.push(seen.sent[0].clone());
             let again = seen.asked[..2].iter().map(|asked| Asked { request: number, ..asked.clone() });

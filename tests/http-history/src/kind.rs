@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use idempotent_sqs_http::{KeyRule, ServerErrors, StoreOutage};
 
+use crate::service::GRACE;
 use crate::store::Keeping;
 
 /// The settings of a service, and what it serves.
@@ -18,6 +19,8 @@ pub(crate) struct Kind {
     pub(crate) spawns: bool,
     /// How long a request waits for a running one.
     pub(crate) wait: Duration,
+    /// How much longer than the deadline a lease lasts.
+    pub(crate) lease_grace: Duration,
     /// How long a request waits for the store.
     pub(crate) store_timeout: Duration,
     pub(crate) store_outage: StoreOutage,
@@ -52,6 +55,7 @@ pub(crate) const KIND: Kind = Kind {
     key_rule: None,
     spawns: true,
     wait: Duration::ZERO,
+    lease_grace: GRACE,
     store_timeout: Duration::from_millis(300),
     store_outage: StoreOutage::Reject,
     server_errors: ServerErrors::Uncertain,
@@ -69,7 +73,7 @@ const SHORT: Duration = Duration::from_millis(30);
 pub(crate) const OBJECTS: Range<usize> = 7..10;
 
 /// The services that contend.
-pub(crate) const KINDS: [Kind; 15] = [
+pub(crate) const KINDS: [Kind; 17] = [
     KIND,
     Kind { spawns: false, key_rule: Some(KeyRule::Optional), store_outage: StoreOutage::RunUnprotected, ..KIND },
     // Gives up before the store does.
@@ -92,6 +96,10 @@ pub(crate) const KINDS: [Kind; 15] = [
     Kind { server_errors: ServerErrors::Keep, mismatch_status: 400, drops_node: true, ..KIND },
     Kind { is_next_release: true, ..KIND },
     Kind { serves: Serves::EndpointInLayer, key_rule: Some(KeyRule::Required), ..KIND },
+    // Loses the store while it waits for a running request.
+    Kind { wait: Duration::from_millis(250), store_outage: StoreOutage::RunUnprotected, ..KIND },
+    // Some leases are not released, and last for more than a second, whatever the deadline is.
+    Kind { serves: Serves::Endpoint, lease_grace: Duration::from_millis(1500), ..KIND },
 ];
 
 /// The service that finishes each key.
@@ -113,6 +121,11 @@ impl Kind {
         let (max_attempts, failed_retention) =
             if self.has_defaults { (10, Duration::from_hours(1)) } else { (3, Duration::from_millis(100)) };
         Keeping { retention, max_attempts, failed_retention }
+    }
+
+    /// Whether the release of this claim is not sent, so that its lease lasts.
+    pub(crate) fn holds(self, fence: u64) -> bool {
+        self.lease_grace > GRACE && fence.is_multiple_of(2)
     }
 
     /// Whether a response with this status is kept for the retries.

@@ -27,7 +27,7 @@ use crate::kind::{Kind, Serves};
 use crate::logs;
 use crate::reported::Reported;
 use crate::response::NODE;
-use crate::store::{Keeping, Watched};
+use crate::store::{Holding, Keeping, Watched};
 use crate::tally::Tally;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -37,7 +37,7 @@ type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 /// Time for one run, of which a quarter is reserved for the record.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// How much longer than the deadline a lease lasts.
+/// How much longer than the deadline a lease usually lasts.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
 
 /// Longer than each run may take.
@@ -53,7 +53,7 @@ const REPORTS_PER_PANIC: usize = 5;
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     tally: Arc<Tally>,
-    pub(crate) layer: IdempotencyLayer<Watched<RecordedStore<RedisStore>>>,
+    pub(crate) layer: IdempotencyLayer<Watched<RecordedStore<Holding<RedisStore>>>>,
     inner: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
 
@@ -73,8 +73,10 @@ pub(crate) struct Reply {
 impl Service {
     /// A service on the Redis of these settings, whose calls are recorded in this directory.
     pub(crate) fn new(kind: Kind, settings: &RedisSettings, directory: &Path, tally: &Arc<Tally>) -> Self {
-        let store = RecordedStore::new(RedisStore::new(settings).unwrap(), directory).unwrap();
-        let mut policy = with!(IdempotencyLayerBuilder::<RedisStore>::default_policy(), lease_grace = GRACE);
+        let store = RedisStore::new(settings).unwrap();
+        let store = Holding { store, kind };
+        let store = RecordedStore::new(store, directory).unwrap();
+        let mut policy = with!(IdempotencyLayerBuilder::<RedisStore>::default_policy(), lease_grace = kind.lease_grace);
         if !kind.has_defaults {
             let Keeping { max_attempts, failed_retention, .. } = kind.keeping();
             policy = with!(

@@ -1,4 +1,4 @@
-//! The store of a service: what it answers to each request, and the results of a later release.
+//! The store of a service: what it answers to each request, the results of a later release, and releases that fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, Sto
 use idempotent_sqs::{Claim, Store};
 use tokio::time::Instant;
 
+use crate::kind::Kind;
 use crate::logs;
 use crate::tally::Tally;
 
@@ -49,7 +50,9 @@ pub(crate) enum Told {
         attempts: u8,
         is_object: bool,
     },
-    Conflict,
+    Conflict {
+        lease_remains: Duration,
+    },
     Mismatch,
     Failed,
     /// Out of reach.
@@ -68,7 +71,7 @@ impl Told {
                 let is_object = matches!(result, StoredResult::Object(_));
                 Self::Duplicate { fence: fence.0, attempts: *attempts, is_object }
             }
-            Ok(Acquire::Conflict { .. }) => Self::Conflict,
+            Ok(Acquire::Conflict { lease_remains }) => Self::Conflict { lease_remains: *lease_remains },
             Ok(Acquire::Mismatch) => Self::Mismatch,
             Ok(Acquire::Failed) => Self::Failed,
             Err(StoreError::NotARecord(_)) => Self::OtherValue,
@@ -128,6 +131,33 @@ impl<S: Store> Store for Watched<S> {
     }
 
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.store.release(request, claim).await
+    }
+}
+
+/// The store of a service of this kind, which does not send some releases.
+pub(crate) struct Holding<S> {
+    pub(crate) store: S,
+    pub(crate) kind: Kind,
+}
+
+impl<S: Store> Store for Holding<S> {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        self.store.acquire(request).await
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.store.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.store.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        if claim.is_some_and(|claim| self.kind.holds(claim.fence().0)) {
+            return Err(StoreError::unreachable("planned"));
+        }
         self.store.release(request, claim).await
     }
 }

@@ -124,7 +124,7 @@ impl Seen {
         let is_cancelled = !run.kind.spawns && self.sent[run.plan.request].answered.is_none();
         // Nor if the machine was too late for it.
         let time = if run.is_late { GRACE / 10 } else { GRACE };
-        let must_settle = run.ended.is_some() && !is_cancelled && self.late < time;
+        let must_settle = run.ended.is_some() && !is_cancelled && self.late < time && !run.kind.holds(run.fence);
         let settled = wrong_settling(operations, run.fence, must_settle, is_right);
         run.faults.iter().copied().chain(told).chain(settled).collect()
     }

@@ -14,6 +14,7 @@ use crate::request::FLAWS;
 use crate::response::are_marked;
 use crate::runs::{Run, UnprotectedRun};
 use crate::service::GRACE;
+use crate::store::Told;
 use crate::verdict::Seen;
 
 /// Between the check of a deadline and the run.
@@ -70,25 +71,39 @@ impl Seen {
                 Some("it did not wait for the running request")
             }
             Answer::Problem { status, kind, retry_after } => {
-                self.wrong_problem((*status, kind, *retry_after), sent, own, history)
+                self.wrong_problem((*status, kind, *retry_after), number, sent, own, history)
             }
+        }
+    }
+
+    /// The remaining lease that the store told the request of this number last.
+    fn lease_of_other(&self, number: usize) -> Option<Duration> {
+        match self.asked_for(number).last()?.told {
+            Told::Conflict { lease_remains } => Some(lease_remains),
+            _ => None,
         }
     }
 
     fn wrong_problem(
         &self,
         (status, kind, retry_after): (u16, &str, Option<u64>),
+        number: usize,
         sent: &Sent,
         own: Option<&Run>,
         history: &History,
     ) -> Option<&'static str> {
+        // The time of a run is so short that it does not count.
+        let held = seconds(sent.kind.lease_grace);
         let (expected, expected_retry) = match kind {
-            // A lease lasts for less than a second.
-            "in-flight" => (409, Some(1)),
+            "in-flight" => (409, self.lease_of_other(number).map(seconds)),
             "mismatch" => (sent.kind.mismatch_status, None),
-            "store-unavailable" | "not-started" => (503, Some(1)),
+            "store-unavailable" => (503, Some(1)),
+            // It may not have been released.
+            "not-started" => (503, retry_after.filter(|retry| [1, held].contains(retry)).or(Some(1))),
             "unavailable" => {
-                (503, Some(if own.is_some_and(|run| run.plan.unavailable_for().is_some()) { 2 } else { 1 }))
+                let planned = own.and_then(|run| run.plan.unavailable_for()).unwrap_or_default();
+                let is_held = own.is_some_and(|run| !is_recorded(run, history));
+                (503, Some(seconds(planned).max(if is_held { held } else { 1 })))
             }
             "failed" | "failed-before" => (500, None),
             "deadline" => (504, None),
@@ -131,6 +146,11 @@ impl Seen {
             _ => None,
         }
     }
+}
+
+/// A time in `Retry-After`, which is not zero.
+fn seconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis().div_ceil(1000)).unwrap().max(1)
 }
 
 /// Whether a run had no effect, and a retry runs.

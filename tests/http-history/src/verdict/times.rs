@@ -21,7 +21,7 @@ impl Seen {
         if own.is_some_and(|run| self.has_outlived_client(run, sent)) {
             return Some("it went on after its client had left");
         }
-        let conflicts = self.asked_for(number).filter(|asked| asked.told == Told::Conflict).count();
+        let conflicts = self.asked_for(number).filter(|asked| matches!(asked.told, Told::Conflict { .. })).count();
         if conflicts as u128 > 4 + sent.kind.wait.as_millis() / 10 {
             return Some("it asked the store without a pause");
         }

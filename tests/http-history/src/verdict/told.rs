@@ -16,7 +16,7 @@ impl Seen {
         if let Some(run) = self.unprotected_run(number) {
             // What the store answers later does not count, nor what a busy machine takes notice of later.
             let is_told = |asked: &Asked| match asked.told {
-                Told::Duplicate { .. } | Told::Conflict => asked.to + GRACE + self.late < run.from,
+                Told::Duplicate { .. } | Told::Conflict { .. } => asked.to + GRACE + self.late < run.from,
                 Told::OtherValue => asked.to < run.from,
                 _ => false,
             };
@@ -31,7 +31,7 @@ impl Seen {
             Answer::Receipt { is_replayed: true, .. } => was_done,
             Answer::Problem { kind, .. } => match kind.as_str() {
                 NOT_KEPT => was_done && !(sent.kind.has_objects && self.read.contains(&number)),
-                "in-flight" => last == Some(Told::Conflict),
+                "in-flight" => matches!(last, Some(Told::Conflict { .. })),
                 "mismatch" => last == Some(Told::Mismatch),
                 "failed-before" if own.is_none() => {
                     last == Some(Told::Failed)
@@ -72,10 +72,10 @@ impl Seen {
     /// instead.
     fn must_run_unprotected(&self, number: usize, sent: &Sent, was_done: bool) -> bool {
         let Some(answered) = &sent.answered else { return false };
-        let is_told = |told| self.asked_for(number).any(|asked| asked.told == told);
+        let forbids = |asked: &Asked| matches!(asked.told, Told::OtherValue | Told::Conflict { .. });
         let is_late = sent.deadline.is_some_and(|deadline| sent.at + answered.after >= deadline.work);
         sent.kind.store_outage == StoreOutage::RunUnprotected
             && sent.kind.serves == Serves::Handler
-            && !(is_told(Told::OtherValue) || is_told(Told::Conflict) || was_done || is_late)
+            && !(self.asked_for(number).any(forbids) || was_done || is_late)
     }
 }
