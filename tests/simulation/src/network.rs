@@ -150,6 +150,15 @@ pub fn cut(client: &str, server: &str) {
     reset(|stream| stream.client == client && stream.server == server);
 }
 
+/// Nothing arrives any more on the streams of this link, of which neither host is told: the server has failed, and
+/// another one has its name. New streams lead to that one.
+pub fn silence(client: &str, server: &str) {
+    event(|| format!("FAULT the streams of {client} and {server} are silent"));
+    let network = network();
+    let silent = network.streams.iter().filter(|stream| stream.client == client && stream.server == server);
+    silent.flat_map(|stream| &stream.pipes).filter_map(Weak::upgrade).for_each(|pipe| pipe.silence());
+}
+
 /// For this time, nothing that is sent on this link arrives.
 pub fn partition(client: &str, server: &str, lasts: Duration) {
     event(|| format!("FAULT {client} and {server} are partitioned for {lasts:?}"));
@@ -185,6 +194,11 @@ pub fn arm(host: &str, trigger: Trigger) {
     };
     event(|| format!("FAULT {host} {what} as soon as it has sent something"));
     network().triggers.insert(host.to_owned(), trigger);
+}
+
+/// Removes the trigger of this host.
+pub fn disarm_host(host: &str) {
+    network().triggers.remove(host);
 }
 
 /// Removes all triggers.

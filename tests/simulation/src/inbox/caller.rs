@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use harness::with;
 use history::Rng;
 use history::inbox::SECRET;
@@ -53,12 +54,14 @@ const KIND: Kind = Kind {
 
 const SHORT: Duration = Duration::from_millis(300);
 
-pub const KINDS: [Kind; 9] = [
+pub const KINDS: [Kind; 10] = [
     KIND,
     Kind { timeout: SHORT, ..KIND },
     Kind { has_password: true, ..KIND },
     Kind { tasks: 2, ..KIND },
     Kind { tasks: 2, connections: const { NonZeroUsize::new(2).unwrap() }, ..KIND },
+    // Has another connection while one is in use.
+    Kind { connections: const { NonZeroUsize::new(2).unwrap() }, ..KIND },
     Kind { has_silent_host: true, ..KIND },
     Kind { consumer: "invoices", ..KIND },
     Kind { consumer: BRIEF, cleanup_one_in: 1, ..KIND },
@@ -118,7 +121,11 @@ impl Caller {
     /// Makes calls with keys that all callers of the consumer share for some time.
     pub async fn contend(self: Arc<Self>, mut rng: Rng, calls: usize) {
         for call in 0..calls {
-            let plan = Plan::draw(&mut rng, self.kind.timeout, self.kind.tasks == 1);
+            let mut plan = Plan::draw(&mut rng, self.kind.timeout, self.kind.tasks == 1);
+            if self.kind.connections.get() > self.kind.tasks && rng.happens(400) {
+                // The others of its pool are as silent as the first.
+                plan.before = Before::Silent;
+            }
             let key = format!("key-{}", call / 4);
             let payload = u64::from(rng.happens(120));
             let number = u8::try_from(rng.draw(1..9)).expect("it is small");
@@ -129,8 +136,8 @@ impl Caller {
 
     /// Makes a call, and returns its number.
     pub async fn call(&self, key: &str, payload: u64, number: u8, plan: Plan) -> usize {
+        self.prepare(key, payload, plan).await;
         let (fence, begun) = (self.world.next_fence(), Instant::now());
-        self.prepare(key, payload, plan);
         let mut request = AcquireRequest::new(Key::new(key).expect("it has a text"));
         request.fingerprint = fingerprint(payload);
         request.lease = plan.time;
@@ -179,6 +186,8 @@ impl Caller {
             sleep_until(ends.max(begun + 2 * self.kind.timeout)).await;
         }
         self.world.server.forget_failures(&self.hosts.server);
+        network::disarm_host(&self.hosts.caller);
+        network::disarm_host(&self.hosts.server);
         call
     }
 
@@ -196,13 +205,18 @@ impl Caller {
     }
 
     /// What happens before the call.
-    fn prepare(&self, key: &str, payload: u64, plan: Plan) {
+    async fn prepare(&self, key: &str, payload: u64, plan: Plan) {
         let Hosts { caller, server } = &self.hosts;
         match plan.before {
             Before::Nothing => {}
             Before::Cut => network::cut(caller, server),
             Before::Unreachable => network::partition(caller, server, plan.time),
-            Before::Silent => network::partition(caller, server, 2 * self.kind.timeout),
+            Before::Silent => {
+                // Each takes a connection of its own.
+                let checks = (0..self.kind.connections.get()).map(|_| self.inbox.check());
+                join_all(checks).await;
+                network::silence(caller, server);
+            }
             Before::Held { lasts, commits } => {
                 let row =
                     operator::HeldRow { consumer: self.kind.consumer, key: key.to_owned(), payload, lasts, commits };
@@ -216,7 +230,7 @@ impl Caller {
 
 impl Plan {
     fn is_unreachable(&self) -> bool {
-        matches!(self.before, Before::Unreachable | Before::Silent)
+        self.before == Before::Unreachable
             || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { unreachable: Duration::MAX, .. })
     }
 }

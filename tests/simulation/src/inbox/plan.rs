@@ -13,7 +13,7 @@ pub enum Before {
     Cut,
     /// Nothing reaches the server until the call has ended.
     Unreachable,
-    /// The idle connections are silent. New ones are not.
+    /// All connections of the pool are idle, and silent. New ones are not.
     Silent,
     /// An operator's transaction holds the row of the key for this time, and then commits it or not.
     Held {

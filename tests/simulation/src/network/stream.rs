@@ -35,6 +35,8 @@ struct Bytes {
     last: Option<Instant>,
     ended: bool,
     reset: bool,
+    /// Nothing arrives any more, not even that the stream has ended.
+    silent: bool,
     reader: Option<Waker>,
 }
 
@@ -56,6 +58,13 @@ pub(super) fn connected(id: u64, client: &str, server: &str) -> (Stream, Stream,
 impl Pipe {
     fn lock(&self) -> MutexGuard<'_, Bytes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing arrives from now on, and neither side is told.
+    pub(super) fn silence(&self) {
+        let mut bytes = self.lock();
+        bytes.silent = true;
+        bytes.sent.clear();
     }
 
     /// Ends the stream. Bytes that have not arrived are lost.
@@ -84,8 +93,9 @@ impl AsyncRead for Stream {
             if bytes.reset {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
-            let arrives = bytes.sent.front().map(|(arrives, _)| *arrives).or(bytes.last.filter(|_| bytes.ended));
-            let Some(arrives) = arrives.or(bytes.ended.then_some(thaw)) else {
+            let has_ended = bytes.ended && !bytes.silent;
+            let arrives = bytes.sent.front().map(|(arrives, _)| *arrives).or(bytes.last.filter(|_| has_ended));
+            let Some(arrives) = arrives.or(has_ended.then_some(thaw)) else {
                 bytes.reader = Some(cx.waker().clone());
                 return Poll::Pending;
             };
@@ -117,6 +127,9 @@ impl AsyncWrite for Stream {
         let mut bytes = self.outgoing.lock();
         if bytes.reset || bytes.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if bytes.silent {
+            return Poll::Ready(Ok(written.len()));
         }
         let arrives = network().arrives(&self.host, &self.peer).max(bytes.last.unwrap_or_else(Instant::now));
         bytes.last = Some(arrives);

@@ -46,7 +46,13 @@ impl Truth<'_> {
                 (Case::Ignored, AtCommit::Nothing) => Class::Retryable,
                 (Case::Deallocate, AtCommit::Nothing) => Class::Busy,
                 (Case::MakeReadOnly, AtCommit::Nothing) => {
-                    return vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY), Expected::DoneByAnother];
+                    let mut expected =
+                        vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY), Expected::DoneByAnother];
+                    if self.is_contended(call) {
+                        // The row could not be looked up.
+                        expected.push(Expected::Failed(Class::Uncertain, MADE_READ_ONLY));
+                    }
+                    return expected;
                 }
                 (Case::KeepRow, AtCommit::Nothing) => {
                     return vec![Expected::Failed(Class::Retryable, "was not updated")];
