@@ -118,7 +118,7 @@ impl<S: Store> Idempotency<S> {
     where
         T: ?Sized + Sync,
     {
-        match (read_own_record(record, &request, deadline).await, by_store) {
+        match (read_own_record(record, &request, deadline.work).await, by_store) {
             (recorded, Outcome::Duplicate { .. }) => Outcome::Duplicate { result: recorded.ok().flatten() },
             (Ok(Some(result)), _) => {
                 // Without a fingerprint, a completed record would make any other payload a duplicate.
@@ -140,13 +140,13 @@ impl<S: Store> Idempotency<S> {
     }
 }
 
-/// Reads the work's own record, up to the deadline. A panic is an unavailable record.
+/// Reads the work's own record, up to this time. A panic is an unavailable record.
 pub(crate) async fn read_own_record<T: ?Sized + Sync>(
     record: &dyn OwnRecord<T>,
     request: &AcquireRequest,
-    deadline: &Deadline,
+    until: Instant,
 ) -> Result<Option<Vec<u8>>, WorkError> {
-    let read = async { timeout_at(deadline.work, record.recorded(request, deadline.work)).await };
+    let read = async { timeout_at(until, record.recorded(request, until)).await };
     match catch_async(read).await {
         Some(Ok(recorded)) => recorded,
         Some(Err(elapsed)) => Err(WorkError::unavailable(elapsed)),

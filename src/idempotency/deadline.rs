@@ -55,6 +55,13 @@ impl Deadline {
         Self::within(if since_1970 < EMULATED { since_1970 } else { remaining })
     }
 
+    /// This deadline, or the one `remaining` from now, whichever is earlier.
+    #[cfg(feature = "lambda")]
+    pub(crate) fn at_most(self, remaining: Duration) -> Self {
+        let other = Self::within(remaining);
+        if other.end < self.end { other } else { self }
+    }
+
     /// Whether it is too late to start any work.
     #[must_use]
     pub fn has_passed(&self) -> bool {

@@ -20,13 +20,14 @@ pub struct ExtendedClient {
     /// Buckets that may be read. Without this list, any sender could make the function read objects with its own
     /// permissions. Default: none.
     pub buckets: Vec<String>,
-    /// Maximum payload size, bytes. All messages that run concurrently have their payloads in memory. Default: 4 MiB.
+    /// Maximum payload size, bytes. All messages that run concurrently have their payloads in memory, and each takes
+    /// several times this size inside an envelope: docs/envelopes.md. Default: 4 MiB.
     pub max_bytes: usize,
 }
 
 impl Default for ExtendedClient {
     fn default() -> Self {
-        // Four times the largest message of SQS. Sixteen of these payloads take 64 MiB.
+        // Four times the largest message of SQS.
         Self { objects: None, buckets: Vec::new(), max_bytes: 4 << 20 }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -14,6 +15,10 @@ use crate::idempotency::{
 use crate::sqs::extended_client::ExtendedClientError;
 use crate::sqs::message::Message;
 use crate::sqs::message_report::MessageReport;
+
+/// Longest time to look up whether a message without a payload is done. A message with its key that is acquired meanwhile
+/// is in conflict, and comes again when this lease would end.
+const LOOK_UP: Duration = Duration::from_secs(5);
 
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     /// Runs a message under its record once there is a free slot. `missing` is set if it has no payload: the error of
@@ -44,7 +49,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let delivery = Delivery::new(key.clone())
             .fingerprint(fingerprint)
             .message_id(&message.id)
-            .deadline(self.deadline)
+            .deadline(if missing.is_some() { self.deadline.at_most(LOOK_UP) } else { self.deadline })
             .without_result()
             .owner(self.owners.next());
         let has_payload = missing.is_none();
@@ -91,7 +96,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         let result = if let Some(missing) = missing {
             let recorded = match own_record(work) {
                 // Boxed, because this rare case would enlarge the future of every message.
-                Some(record) => Box::pin(read_own_record(record, claim.request(), deadline)).await,
+                Some(record) => Box::pin(read_own_record(record, claim.request(), claim.ends())).await,
                 None => Ok(None),
             };
             // The work may have been done, and the payload deleted afterwards.

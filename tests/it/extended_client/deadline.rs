@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy};
 use idempotent_sqs::sqs::{Batch, Disposition};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
 use super::{Seen, outcomes, pointing, with_payloads_in};
 
@@ -40,4 +41,20 @@ async fn a_payload_is_waited_for_ten_seconds_and_not_beyond_the_time_for_work() 
         assert_eq!(outcomes(&reports), ["UNREADABLE"]);
         assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_of_a_message_without_a_payload_holds_its_key_for_five_seconds_and_the_grace() {
+    let objects = Arc::new(MemoryObjectStore::default());
+    let location = Location { bucket: "payloads".into(), name: "one".into() };
+    objects.put(&location, b"12.50 EUR".to_vec()).await.unwrap();
+    let store = FaultyStore::new(MemoryStore::default());
+    // The first message cannot record that it has failed.
+    store.always(StoreCall::Settle, Some(Fault::Refused));
+    let batch = Batch::new(Idempotency::new(store, Policy::default()), Seen::default(), with_payloads_in(objects));
+    let messages = [pointing("m1", "missing"), pointing("m2", "one")];
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(900))).await.unwrap();
+    assert_eq!(reports[1].outcome.as_str(), "CONFLICT", "{reports:?}");
+    let Disposition::Redeliver { after: Some(after) } = reports[1].disposition else { panic!("{reports:?}") };
+    assert!((6..10).contains(&after.as_secs()), "{after:?}");
 }

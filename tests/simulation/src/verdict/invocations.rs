@@ -12,6 +12,9 @@ use crate::world::Run;
 /// Resolution of the deadline, which is a time of the wall clock, µs.
 pub(super) const CLOCK_US: u64 = 2_000;
 
+/// How long a message is looked up whose payload cannot be read: docs/envelopes.md.
+const LOOK_UP: Duration = Duration::from_secs(5);
+
 /// The pause before a call that settles is repeated, µs.
 pub(super) const PAUSE_US: u64 = 50_000;
 
@@ -71,10 +74,16 @@ impl Run {
         calls.filter(|call| call.process == invoked.process && is_during(call.invoked_us, invoked)).collect()
     }
 
-    /// Whether an acquire asks for a lease until the end of its invocation and the grace, or the longest lease.
+    /// Whether an acquire asks for a lease until the end of its invocation and the grace, or the longest lease. If the
+    /// payload cannot be read, the invocation only looks up whether the message is done.
     fn has_its_lease(&self, acquire: &Operation, invoked: &Invoked) -> bool {
         let since = Duration::from_micros(acquire.invoked_us - invoked.from_us);
-        let lease = self.plan.function_timeout.saturating_sub(since) + self.plan.grace();
+        let left = self.plan.function_timeout.saturating_sub(since);
+        let ids = invoked.messages.iter().map(|message| &message.message_id);
+        let mut own = ids.filter(|id| Hex(*MessageIdHash::of(id).as_bytes()) == acquire.call.request().message);
+        let is_look_up =
+            !acquire.is_of_dead_letter() && own.any(|id| self.has_no_payload(id, &acquire.process, acquire.invoked_us));
+        let lease = if is_look_up { left.min(LOOK_UP) } else { left } + self.plan.grace();
         let expected = lease.min(self.plan.longest_lease);
         Duration::from_millis(acquire.call.request().lease_ms).abs_diff(expected) <= Duration::from_micros(CLOCK_US)
     }
