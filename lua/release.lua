@@ -1,5 +1,5 @@
 #!lua flags=allow-oom,allow-cross-slot-keys
--- release: undo the acquire of each key, as if this attempt had not been made.
+-- release: undo the acquire of each key, so that this attempt is not counted.
 --
 -- KEYS[1..n]    the records, handled independently of each other
 -- ARGV[1]       retention, ms: lifetime of a record that was lost and is written again
@@ -16,8 +16,9 @@
 --
 -- The record shows whether the acquire was executed, so a release does not require the reply to the acquire. If an
 -- earlier attempt may have taken effect, the record keeps the mark uncertain, and so does the record of another owner
--- that has failed with the same payload since. A released record is no larger than the claim, so it is also written
--- when the server is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
+-- that has failed with the same payload since. A permanent failure and the attempts of another message, which the
+-- acquire has replaced, are not restored. A released record is no larger than the claim, so it is also written when the
+-- server is out of memory (allow-oom: Redis 7.0 or newer, and Valkey).
 
 local retention = ARGV[1]
 local no_fingerprint = ('\0'):rep(16)

@@ -91,7 +91,7 @@ pub trait Store: Send + Sync {
     fn fail(&self, claim: &Claim, failure: Failure) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
     /// Undoes the acquire: the attempt is not counted. Use it only if nothing ran. The uncertainty of earlier attempts
-    /// stays; a permanent failure that applied to another message is not restored.
+    /// stays; a permanent failure and the attempts of another message are not restored.
     ///
     /// Without a `claim`, it is unknown whether the acquire was executed. If it is executed after this call and finds
     /// no record, it acquires the record, which then remains owned until its lease ends.

@@ -66,6 +66,11 @@ pub struct RedisSettingsError(#[from] redis::RedisError);
 
 /// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call. By Sentinel, it asks
 /// the sentinels each time and connects only to a primary.
+///
+/// Use a store in one Tokio runtime that keeps running. The runtime that made the first of several concurrent calls sends
+/// them, and the one that opened the connection reads the replies. While that one does not run, such as a current-thread
+/// runtime outside of `block_on`, calls of other runtimes wait for it without a limit. When it ends, its calls in flight
+/// fail, also those that it sent for others.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: Arc<str>,
