@@ -59,6 +59,6 @@ pub use rng::Rng;
 pub use search::{Found, Limits, Losses, Step, Times, search};
 pub use verdict::{LostWrite, Verdict, verdict};
 pub use webhook::{
-    Delivery, Invoked, Letter, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, Span, StoredPayload, Traces,
-    WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, backoff_s, wrong_settling,
+    Delivery, Invoked, Letter, ObjectAnswer, ObjectBody, ObjectCall, Pointer, Received, ReusedConnection, Span,
+    StoredPayload, Traces, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, backoff_s, wrong_settling,
 };

@@ -6,6 +6,7 @@
 //! - `run`: the run of a claim
 //! - `spans`: the traces of the deliveries
 
+mod connections;
 mod invocations;
 mod payloads;
 mod run;
@@ -22,6 +23,7 @@ use crate::event::{Answer, Call, Claim, Hex};
 use crate::history::{History, Operation, is_of_dead_letter};
 use crate::stuck::stuck_processes;
 
+pub use connections::ReusedConnection;
 pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload};
 use run::Run;
 pub use spans::{Span, Traces};
@@ -132,6 +134,8 @@ pub struct Received {
     pub stopped_us: Vec<u64>,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
+    /// The requests to S3 and SQS that reused a connection.
+    pub reused_connections: Vec<ReusedConnection>,
     /// The spans of the messages, as an OpenTelemetry collector received them, if there was one.
     pub spans: Option<Vec<Span>>,
     /// What each process does with its spans.
@@ -186,6 +190,7 @@ impl Received {
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.wrong_invocations(history));
         wrong.extend(self.wrong_payloads(history));
+        wrong.extend(self.wrong_connections());
         wrong.extend(self.spans.iter().flat_map(|spans| self.wrong_spans(spans, history)));
         wrong.extend(stuck_processes(history));
         let unjustified = self.letters.iter().filter(|letter| !self.is_justified(letter, history));

@@ -8,7 +8,7 @@ use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Mapping, Queue, SqsError};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::fleet;
 use super::tally::{Tally, lock};
@@ -84,6 +84,7 @@ impl Fixture {
 async fn sqs(queue: Queue, tally: Arc<Tally>) -> Server {
     Server::start(move |request: Request| {
         let call: Value = serde_json::from_slice(&request.body).unwrap();
+        lock(&tally.reused_connections).extend(request.idle.map(|idle| (Instant::now(), idle)));
         let answer = match request.header("X-Amz-Target") {
             Some("AmazonSQS.ChangeMessageVisibilityBatch") => change_visibility(&queue, &tally, &call),
             Some("AmazonSQS.SendMessage") => {

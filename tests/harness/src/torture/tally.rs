@@ -62,6 +62,8 @@ pub struct Tally {
     pub visibility_s: Mutex<HashMap<String, u64>>,
     /// The reasons of the messages that the function has sent to the dead-letter queue.
     pub letters: Mutex<Vec<DeadLetter>>,
+    /// When SQS was called on a connection that was idle, and for how long it was.
+    pub reused_connections: Mutex<Vec<(Instant, Duration)>>,
     pub faults: Mutex<Vec<Fault>>,
     pub successes: Mutex<Vec<Success>>,
     pub invocations: Mutex<usize>,

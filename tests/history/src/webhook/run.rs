@@ -22,12 +22,6 @@ const RESERVED_MS: u64 = 850;
 /// How long the webhook takes to close its listener, µs.
 const CLOSING_US: u64 = 20_000;
 
-/// How long a connection may be idle, µs: docs/webhook.md. The rest is tolerance.
-const LONGEST_IDLE_US: u64 = 4_500_000;
-
-/// How long a process is stopped at most, µs.
-const LONGEST_STOP_US: u64 = 3_000_000;
-
 /// Longest visibility timeout that the function asks for: docs/webhook.md.
 const LONGEST_DELAY_S: u64 = 12 * 3600 - 1200;
 
@@ -72,7 +66,7 @@ impl Run<'_> {
         let content_type = if is_json { "application/json" } else { "text/plain; charset=utf-8" };
         if call.key != delivery.key || call.body != delivery.body {
             Some("the request has not the key and the body of its message")
-        } else if self.is_on_an_old_connection(call) {
+        } else if call.idle_us.is_some_and(|idle_us| self.received.was_idle_for_too_long(call.at_us, idle_us)) {
             Some("the request is on a connection that was idle for too long")
         } else if !self.received.has_payload(delivery, call.at_us) {
             Some("the request was sent without the payload in S3")
@@ -83,14 +77,6 @@ impl Run<'_> {
         } else {
             None
         }
-    }
-
-    /// Whether its connection was idle for longer than one may be, and no process was stopped meanwhile.
-    fn is_on_an_old_connection(&self, call: &WebhookCall) -> bool {
-        call.idle_us.is_some_and(|idle_us| {
-            let meanwhile = call.at_us.saturating_sub(idle_us + LONGEST_STOP_US)..call.at_us;
-            idle_us > LONGEST_IDLE_US && !self.received.stopped_us.iter().any(|at_us| meanwhile.contains(at_us))
-        })
     }
 
     /// What the run may have done. A run without a request has done nothing, and fails permanently if its payload is

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use harness::collector::Collector;
 use harness::lambda::assert_holds_no_secret;
@@ -25,8 +26,8 @@ use harness::torture::fleet::PROCESS_STOPPED;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, PROCESSES, perform, queue};
 use history::{
-    Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, WEBHOOK_TIMEOUT, is_of_dead_letter,
-    monotonic_us,
+    Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, ReusedConnection, WEBHOOK_TIMEOUT,
+    is_of_dead_letter, monotonic_us,
 };
 use idempotent_sqs::sqs::DeadLetter;
 use tempfile::TempDir;
@@ -111,7 +112,8 @@ async fn torture(
     let Seen { calls, effects, closed_us, .. } = webhook.seen();
     let (object_calls, spans) = (objects.calls(), Some(spans::of_messages(&collector)));
     let traces = (0..PROCESSES).map(|number| spans::traces(seed, number)).collect();
-    let received = Received { calls, closed_us, object_calls, spans, traces, ..received(&tally, messages) };
+    let mut received = Received { calls, closed_us, object_calls, spans, traces, ..received(&tally, messages) };
+    received.reused_connections.extend(objects.reused_connections());
     // The run ends when all messages were deleted.
     let with_effect = received.deliveries.iter().filter(|delivery| !received.has_letter(&delivery.message_id));
     let deleted = with_effect.map(|delivery| delivery.key.clone()).collect();
@@ -152,11 +154,17 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
     };
     let faults = lock(&tally.faults);
     let stops = faults.iter().filter(|fault| fault.kind == PROCESS_STOPPED);
+    let reused_connection = |(at, idle): &(Instant, Duration)| ReusedConnection {
+        server: "SQS".to_owned(),
+        at_us: us(*at),
+        idle_us: u64::try_from(idle.as_micros()).unwrap(),
+    };
     let letter = |letter: &DeadLetter| Letter { message_id: letter.message_id.clone(), outcome: letter.outcome };
     Received {
         deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
         letters: lock(&tally.letters).iter().map(letter).collect(),
         stopped_us: stops.map(|fault| us(fault.from)).collect(),
+        reused_connections: lock(&tally.reused_connections).iter().map(reused_connection).collect(),
         ..Received::default()
     }
 }

@@ -5,7 +5,7 @@ mod spans;
 
 use std::time::Duration;
 
-use history::{Answer, Call, Delivery, Invoked, Letter, Received, WebhookAnswer, WebhookCall};
+use history::{Answer, Call, Delivery, Invoked, Letter, Received, ReusedConnection, WebhookAnswer, WebhookCall};
 
 use idempotent_sqs::sqs::DeadLetterOutcome;
 
@@ -156,10 +156,12 @@ fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
 
 #[test]
 fn a_connection_is_idle_for_too_long_only_if_no_process_was_stopped_meanwhile() {
-    for (stopped_us, wrong) in [(vec![], 1), (vec![999_999], 1), (vec![1_000_000], 0), (vec![9_999_999], 0)] {
+    for (stopped_us, wrong) in [(vec![], 2), (vec![999_999], 2), (vec![1_000_000], 0), (vec![9_999_999], 0)] {
         let call = WebhookCall { at_us: 10_000_000, idle_us: Some(6_000_000), ..call(200) };
         let deliveries = vec![delivery(Invoked::NotNamed, None)];
-        let received = Received { calls: vec![call], deliveries, stopped_us, ..Received::default() };
+        let reused = ReusedConnection { server: "SQS".to_owned(), at_us: 10_000_000, idle_us: 6_000_000 };
+        let (calls, reused_connections) = (vec![call], vec![reused]);
+        let received = Received { calls, deliveries, stopped_us, reused_connections, ..Received::default() };
         assert_eq!(received.faults(&settled(10, complete(1, 1)).history()).len(), wrong);
     }
 }

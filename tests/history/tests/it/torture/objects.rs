@@ -12,7 +12,7 @@ use std::time::Duration;
 use harness::http::{Answer, Request, Server, TOKEN};
 use harness::sigv4::signer;
 use harness::torture::tally::lock;
-use history::{ObjectCall, monotonic_us};
+use history::{ObjectCall, ReusedConnection, monotonic_us};
 use tokio::time::sleep;
 
 pub(super) use plan::{LIMIT, Name, PLANS, Plan, Reply, Text};
@@ -41,6 +41,7 @@ impl Stored {
 pub(super) struct Objects {
     server: Server,
     calls: Arc<Mutex<Vec<ObjectCall>>>,
+    reused_connections: Arc<Mutex<Vec<ReusedConnection>>>,
 }
 
 const NOT_SIGNED: Reply = Reply::Error(403, "SignatureDoesNotMatch");
@@ -54,9 +55,12 @@ impl Objects {
         let stored = messages.iter().filter_map(|message| Some((message.stored.clone()?, message.key.clone())));
         let stored: Arc<HashMap<_, _>> = Arc::new(stored.map(|stored| (stored.0.object(), stored)).collect());
         let calls: Arc<Mutex<Vec<ObjectCall>>> = Arc::default();
-        let (all, effects) = (Arc::clone(&calls), webhook.effects());
+        let reused_connections: Arc<Mutex<Vec<ReusedConnection>>> = Arc::default();
+        let (all, reused, effects) = (Arc::clone(&calls), Arc::clone(&reused_connections), webhook.effects());
         let server = Server::start(move |request: Request| {
             let at_us = monotonic_us();
+            let idle_us = request.idle.map(|idle| u64::try_from(idle.as_micros()).unwrap());
+            lock(&reused).extend(idle_us.map(|idle_us| ReusedConnection { server: "S3".to_owned(), at_us, idle_us }));
             let process = process(&request);
             let object = decoded(&request.path[1..]);
             let mut known = lock(&all);
@@ -75,7 +79,7 @@ impl Objects {
             async move { reply.send(&text, &host).await }
         })
         .await;
-        Self { server, calls }
+        Self { server, calls, reused_connections }
     }
 
     pub(super) fn url(&self) -> String {
@@ -84,6 +88,10 @@ impl Objects {
 
     pub(super) fn calls(&self) -> Vec<ObjectCall> {
         lock(&self.calls).clone()
+    }
+
+    pub(super) fn reused_connections(&self) -> Vec<ReusedConnection> {
+        lock(&self.reused_connections).clone()
     }
 }
 
