@@ -35,6 +35,7 @@ async fn delete(
     report: &mut Report,
 ) -> Result<Stop, CallError> {
     let (mut line, total) = (ProgressLine::new(), format::count(session.counts.visible));
+    let mut interrupt = session.interrupt.clone();
     while report.len() < limit
         && let Some(letter) = scan.next().await?
     {
@@ -49,7 +50,11 @@ async fn delete(
             report.add(&letter, Outcome::WouldDelete, "");
             continue;
         }
-        match scan.delete(&letter).await {
+        let deleted = tokio::select! {
+            deleted = scan.delete(&letter) => deleted,
+            () = interrupt.last_call() => Err(CallError::not_awaited()),
+        };
+        match deleted {
             Ok(()) => report.add(&letter, Outcome::Deleted, ""),
             Err(error) => {
                 report.add(&letter, Outcome::of_failed_delete(&error), error.to_string());

@@ -1,14 +1,20 @@
 //! SIGINT and SIGTERM end a command after the current letter.
 
 use std::process;
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use crate::output::note;
 
 /// Whether the command was interrupted.
 #[derive(Clone)]
 pub(crate) struct Interrupt(watch::Receiver<bool>);
+
+/// Longest time that a call goes on after an interrupt. A receive takes a second, and the letters of one that is not
+/// awaited stay hidden.
+pub(crate) const LAST_CALL: Duration = Duration::from_secs(3);
 
 /// The exit code after a second signal, as of a process that SIGINT ended.
 const KILLED_BY_SIGINT: i32 = 130;
@@ -36,6 +42,12 @@ impl Interrupt {
             // The task of the signals ended without one.
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Returns when a call that runs at the interrupt is no longer awaited.
+    pub(crate) async fn last_call(&mut self) {
+        self.wait().await;
+        sleep(LAST_CALL).await;
     }
 }
 

@@ -18,6 +18,7 @@ use idempotent_sqs::idempotency::error_chain;
 use idempotent_sqs::sqs::region_of;
 
 use super::hidden::HiddenUntil;
+use super::interrupt::LAST_CALL;
 use super::tries::Tries;
 
 /// Most messages in a receive and in a batch request:
@@ -51,7 +52,7 @@ pub(crate) struct Destination {
 pub(crate) struct CallError {
     action: &'static str,
     reason: String,
-    /// Whether SQS refused the call, so that it had no effect. Otherwise it may have taken effect.
+    /// Whether SQS refused the call, or it was not made, so that it had no effect. Otherwise it may have taken effect.
     pub(crate) is_refused: bool,
 }
 
@@ -242,6 +243,17 @@ impl CallError {
     pub(crate) fn not_held() -> Self {
         let reason = "its visibility timeout could not be extended, so another consumer may have received it";
         Self { action: "DeleteMessage", reason: reason.to_owned(), is_refused: false }
+    }
+
+    /// The delete of a letter that was not begun, because the command was interrupted.
+    pub(crate) fn interrupted() -> Self {
+        Self { action: "DeleteMessage", reason: "not called after the interrupt".to_owned(), is_refused: true }
+    }
+
+    /// A delete that was no longer awaited after an interrupt.
+    pub(crate) fn not_awaited() -> Self {
+        let reason = format!("no reply within {} s of the interrupt", LAST_CALL.as_secs());
+        Self { action: "DeleteMessage", reason, is_refused: false }
     }
 
     /// The error of a call that the SDK repeats: an earlier try may have taken effect.

@@ -21,6 +21,9 @@ use crate::format;
 use crate::output::CommandOutput;
 use crate::progress::ProgressLine;
 
+/// Why a letter is not sent after an interrupt.
+const INTERRUPTED: &str = "interrupted";
+
 /// The options of `redrive`.
 pub(crate) struct Redrive {
     pub(crate) to: Option<String>,
@@ -138,7 +141,12 @@ impl Run<'_> {
     }
 
     async fn send_and_delete(&mut self, letter: &Letter) -> (Outcome, String) {
-        let to = match self.scan.hold_during(self.destinations.of(letter)).await {
+        let mut interrupt = self.session.interrupt.clone();
+        let to = tokio::select! {
+            to = self.scan.hold_during(self.destinations.of(letter)) => to,
+            () = interrupt.wait() => Err(INTERRUPTED.to_owned()),
+        };
+        let to = match to {
             Ok(to) => to,
             Err(reason) => return (Outcome::NotSent, reason),
         };
@@ -153,14 +161,18 @@ impl Run<'_> {
             self.new_keys += new_keys;
             return (Outcome::WouldRedrive, detail);
         }
-        let mut interrupt = self.session.interrupt.clone();
-        tokio::select! {
-            _ = self.rate.tick() => {}
-            () = interrupt.wait() => return (Outcome::NotSent, "interrupted".to_owned()),
-        }
-        if !self.scan.still_holds(letter).await {
+        let is_held = async {
+            self.rate.tick().await;
+            self.scan.still_holds(letter).await
+        };
+        let is_held = tokio::select! {
+            is_held = is_held => is_held,
+            () = interrupt.wait() => return (Outcome::NotSent, INTERRUPTED.to_owned()),
+        };
+        if !is_held {
             return (Outcome::NotSent, "its visibility timeout could not be extended".to_owned());
         }
+        // From here on, the letter could be in both queues if the calls were not awaited.
         match self.scan.hold_during(to.send(resend::message(letter, &to, key))).await {
             Ok(id) => {
                 self.destinations.accepted(&to);

@@ -25,10 +25,6 @@ const MAX_HELD: usize = 20_000;
 /// timeouts could not be extended, and a standard queue may deliver a letter twice.
 const MAX_REPEATS: usize = 10;
 
-/// Longest time that a receive goes on after an interrupt. It takes a second, and the letters of one that is not awaited
-/// stay hidden.
-const LAST_RECEIVE: Duration = Duration::from_secs(3);
-
 /// Receives letters. SQS has no way to read a message without receiving it.
 pub(crate) struct Scan<'a> {
     queue: &'a DeadLetterQueue,
@@ -129,13 +125,9 @@ impl<'a> Scan<'a> {
     /// Returns whether more messages may be visible.
     async fn receive(&mut self) -> Result<bool, CallError> {
         let (queue, mut interrupt) = (self.queue, self.interrupt.clone());
-        let is_late = async {
-            interrupt.wait().await;
-            sleep(LAST_RECEIVE).await;
-        };
         let received = tokio::select! {
             received = self.hold_during(queue.receive()) => received,
-            () = is_late => {
+            () = interrupt.last_call() => {
                 self.was_repeated = true;
                 return Ok(true);
             }
@@ -226,11 +218,20 @@ impl<'a> Scan<'a> {
         deleted
     }
 
-    /// Deletes letters again that a standard queue has delivered after their deletes.
+    /// Deletes letters again that a standard queue has delivered after their deletes, until an interrupt.
     async fn delete_again(&mut self, ids: Vec<String>) {
+        let mut interrupt = self.interrupt.clone();
         for id in ids {
             let receipt_handle = self.held.get(&id).map(|held| held.receipt_handle.clone()).unwrap_or_default();
-            match self.delete_receipt(&id, &receipt_handle).await {
+            let deleted = if interrupt.is_set() {
+                Err(CallError::interrupted())
+            } else {
+                tokio::select! {
+                    deleted = self.delete_receipt(&id, &receipt_handle) => deleted,
+                    () = interrupt.last_call() => Err(CallError::not_awaited()),
+                }
+            };
+            match deleted {
                 Ok(()) => {
                     self.held.remove(&id);
                     self.undeleted.remove(&id);

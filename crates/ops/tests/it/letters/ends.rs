@@ -1,13 +1,17 @@
 //! The end of a run: if SQS does not respond, and after an interrupt.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::sqs::Fault;
+use harness::sqs::{Fault, SqsApi};
 use harness::{soon, until};
+use idempotent_sqs_testing::{Queue, QueueSettings};
 use serde_json::json;
+use tokio::sync::Notify;
 
-use super::Queues;
 use super::crashes::signal;
+use super::{Queues, results};
 use crate::Output;
 
 /// The queue's numbers at the start are known, and later ones have no reply.
@@ -87,4 +91,68 @@ async fn after_an_interrupt_letters_of_a_fifo_queue_are_visible_again_although_s
     let arguments = ["redrive", "--all", "--yes", "--rate", "1", "--json"];
     let output = assert_visible_after_an_interrupt(&queues, &arguments, "DeleteMessage", 1).await;
     assert_eq!(output.code, 1, "{}", output.stdout);
+}
+
+/// A standard queue delivers all letters again after their deletes. The delete of the first one has no reply then.
+#[tokio::test]
+async fn after_an_interrupt_no_further_letter_is_deleted_again() {
+    let mut queues = Queues::standard().await;
+    let settings = QueueSettings { redelivery_rate: 1.0, ..queues.dead.settings().clone() };
+    queues.dead = Queue::new(settings, 7);
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
+    let queues = queues.at_its_api();
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut deletes, mut receives) = (Arc::clone(&over), 0, 0);
+    queues.api.fail(move |call| {
+        deletes += u32::from(call.action == "DeleteMessage");
+        receives += u32::from(call.action == "ReceiveMessage");
+        match call.action.as_str() {
+            "DeleteMessage" => (deletes > 3).then_some(Fault::HoldRequest),
+            "ReceiveMessage" if receives == 2 => Some(Fault::Delay(Arc::clone(&delayed))),
+            _ => None,
+        }
+    });
+    let arguments = ["redrive", "--all", "--yes", "--visibility-timeout", "5", "--json"];
+    let run = queues.command(&arguments).spawn().unwrap();
+    queues.api.called("DeleteMessage", 3).await;
+    until(|| async { queues.dead.visible() == 3 }).await;
+    over.notify_one();
+    queues.api.called("DeleteMessage", 4).await;
+    signal(&run, "-INT").await;
+    let (code, output) = Output::new(soon(run.wait_with_output()).await.unwrap()).json();
+    let mut seen = results(&output);
+    seen.sort_unstable();
+    assert_eq!((code, seen), (1, vec!["MAYBE_DELETED", "NOT_DELETED", "NOT_DELETED"]), "{output}");
+    let details: HashSet<_> = output["letters"].as_array().unwrap().iter().map(|letter| &letter["detail"]).collect();
+    let to = format!("{}, with Idempotency-Key", queues.payments.url());
+    let maybe =
+        format!("sent to {to}, and may be in both queues: SQS DeleteMessage: no reply within 3 s of the interrupt");
+    let not = format!("sent to {to}, and is in both queues: SQS DeleteMessage: not called after the interrupt");
+    assert_eq!(details, HashSet::from([&json!(maybe), &json!(not)]));
+    assert_eq!((queues.api.calls("DeleteMessage").len(), queues.dead.visible()), (4, 3));
+}
+
+#[tokio::test]
+async fn after_an_interrupt_a_delete_without_a_reply_ends_soon_and_its_letter_may_be_deleted() {
+    let queues = Queues::standard().await;
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    queues.api.fail(|call| (call.action == "DeleteMessage").then_some(Fault::HoldRequest));
+    let arguments = ["delete", "--all", "--yes", "--json"];
+    let output = assert_visible_after_an_interrupt(&queues, &arguments, "DeleteMessage", 1).await;
+    let (code, output) = output.json();
+    assert_eq!((code, results(&output), &output["still_hidden"]), (1, vec!["MAYBE_DELETED"], &json!(0)), "{output}");
+    assert_eq!(output["letters"][0]["detail"], "SQS DeleteMessage: no reply within 3 s of the interrupt");
+}
+
+#[tokio::test]
+async fn after_an_interrupt_a_letter_is_not_sent_although_its_queue_is_being_looked_up() {
+    let queues = Queues::standard().await;
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    queues.api.fail(|call| (call.action == "GetQueueUrl").then_some(Fault::HoldRequest));
+    let arguments = ["redrive", "--all", "--yes", "--json"];
+    let output = assert_visible_after_an_interrupt(&queues, &arguments, "GetQueueUrl", 1).await;
+    let (code, output) = output.json();
+    let seen = (code, results(&output), &output["letters"][0]["detail"]);
+    assert_eq!(seen, (1, vec!["NOT_SENT"], &json!("interrupted")), "{output}");
 }
