@@ -113,16 +113,16 @@ impl DeadLetterQueue {
         Ok(Counts { visible, in_flight })
     }
 
-    /// Receives up to [`BATCH`] messages. Returns none if no message is visible: a long poll asks all servers of a
-    /// queue, a short poll does not:
+    /// Receives up to `most` messages, at most [`BATCH`]. Returns none if no message is visible: a long poll asks all
+    /// servers of a queue, a short poll does not:
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-short-and-long-polling.html>
-    pub(crate) async fn receive(&self) -> Result<Received, CallError> {
+    pub(crate) async fn receive(&self, most: usize) -> Result<Received, CallError> {
         let tries = Tries::new(self.visibility_timeout);
         let call = self
             .client
             .receive_message()
             .queue_url(&self.url)
-            .max_number_of_messages(BATCH.into())
+            .max_number_of_messages(i32::try_from(most).unwrap_or(i32::MAX))
             .visibility_timeout(seconds(self.visibility_timeout))
             .wait_time_seconds(1)
             .message_system_attribute_names(MessageSystemAttributeName::All)

@@ -12,7 +12,7 @@ use super::hidden::{self, Extension, Held, HiddenUntil};
 use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
-use super::queue::{CallError, Counts, DeadLetterQueue, Received};
+use super::queue::{BATCH, CallError, Counts, DeadLetterQueue, Received};
 use end::LastReceive;
 pub(crate) use end::{ScanEnd, Stop};
 
@@ -125,8 +125,9 @@ impl<'a> Scan<'a> {
     /// Returns whether more messages may be visible.
     async fn receive(&mut self) -> Result<bool, CallError> {
         let (queue, mut interrupt) = (self.queue, self.interrupt.clone());
+        let most = MAX_HELD.saturating_sub(self.held.len()).min(BATCH.into());
         let received = tokio::select! {
-            received = self.hold_during(queue.receive()) => received,
+            received = self.hold_during(queue.receive(most)) => received,
             () = interrupt.last_call() => {
                 self.was_repeated = true;
                 return Ok(true);

@@ -1,11 +1,14 @@
 //! `list`: its table, its filters, and that it leaves the queue as it was.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use harness::http::{Answer, Request, Server};
 use harness::redis::Redis;
+use harness::sqs::reply;
 use idempotent_sqs::idempotency::{Store, StoredResult};
 use idempotent_sqs_testing::SendRequest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::{DIGEST, LONG, Tool, claim};
 use super::{Queues, contents};
@@ -191,4 +194,31 @@ async fn the_state_of_each_record_is_shown_on_request() {
     assert!(unread.stderr.starts_with("error: no usable reply from Redis"), "{}", unread.stderr);
     let (code, list) = queues.json(&["list", "--records", "--id", "1"]).await;
     assert_eq!((code, &list["letters"][0]["record"]), (2, &json!(null)));
+}
+
+/// SQS returns ten letters at most. This server returns almost all of them at once, so that the test is quick.
+#[tokio::test]
+async fn a_command_holds_at_most_20_000_letters() {
+    let asked_for = Arc::new(Mutex::new(Vec::new()));
+    let receives = Arc::clone(&asked_for);
+    let server = Server::start(move |request: Request| {
+        let output = if request.header("X-Amz-Target") == Some("AmazonSQS.ReceiveMessage") {
+            let input: Value = serde_json::from_slice(&request.body).unwrap();
+            let mut receives = receives.lock().unwrap();
+            receives.push(input["MaxNumberOfMessages"].as_u64().unwrap());
+            let ids = if receives.len() == 1 { 0..19_997 } else { 19_997..19_997 + receives[1] };
+            let letter = |id| json!({ "MessageId": format!("{id}"), "ReceiptHandle": "a", "Body": "b" });
+            json!({ "Messages": ids.map(letter).collect::<Vec<_>>() })
+        } else {
+            json!({ "Successful": [], "Failed": [] })
+        };
+        let (status, body) = reply(Ok(output));
+        async move { Answer::with(status, &[], body.to_string().as_bytes()) }
+    })
+    .await;
+    let endpoint = format!("http://{}", server.address());
+    let queues = Queues::standard().await.with("AWS_ENDPOINT_URL_SQS", &endpoint);
+    let (code, list) = queues.json(&["list", "--limit", "30000"]).await;
+    assert_eq!((code, list["letters"].as_array().unwrap().len()), (0, 20_000));
+    assert_eq!((asked_for.lock().unwrap().as_slice(), &list["complete"]), (&[10, 3][..], &json!(false)));
 }
