@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::letter::Letter;
-use super::queue::{DeadLetterQueue, Destination};
+use super::queue::{DeadLetterQueue, Destination, LookupError};
 
-/// Sends to a queue stop after this many failures in a row. The next ones would fail too.
+/// Sends to a queue and lookups of it stop after this many failures in a row. The next ones would fail too.
 const MAX_FAILURES: u32 = 5;
 
 /// Where letters are sent.
@@ -13,9 +13,9 @@ pub(crate) struct Destinations<'a> {
     queue: &'a DeadLetterQueue,
     /// The queue of `--to`.
     to: Option<Destination>,
-    /// Queues by ARN, or why there is none.
+    /// Queues by ARN, or why there is none, now and later.
     sources: HashMap<String, Result<Destination, String>>,
-    /// Number of failed sends in a row, by URL.
+    /// Number of failed sends in a row by URL, and of failed lookups by ARN.
     failures: HashMap<String, u32>,
 }
 
@@ -45,7 +45,16 @@ impl<'a> Destinations<'a> {
         if let Some(known) = self.sources.get(arn) {
             return known.clone();
         }
-        let source = self.queue.with_arn(arn).await;
+        if self.failures.get(arn) == Some(&MAX_FAILURES) {
+            return Err(format!("the {MAX_FAILURES} lookups before it of its queue failed"));
+        }
+        let source = match self.queue.with_arn(arn).await {
+            Err(LookupError { reason, is_lasting: false }) => {
+                self.count_failure(arn);
+                return Err(reason);
+            }
+            found => found.map_err(|error| error.reason),
+        };
         self.sources.insert(arn.to_owned(), source.clone());
         source
     }
@@ -55,6 +64,10 @@ impl<'a> Destinations<'a> {
     }
 
     pub(crate) fn failed(&mut self, to: &Destination) {
-        *self.failures.entry(to.url.clone()).or_default() += 1;
+        self.count_failure(&to.url);
+    }
+
+    fn count_failure(&mut self, queue: &str) {
+        *self.failures.entry(queue.to_owned()).or_default() += 1;
     }
 }

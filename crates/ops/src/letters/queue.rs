@@ -10,6 +10,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
 use aws_sdk_sqs::config::{Builder, Region};
 use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::operation::get_queue_url::GetQueueUrlError;
 use aws_sdk_sqs::operation::send_message::builders::SendMessageInputBuilder;
 use aws_sdk_sqs::types::{
     ChangeMessageVisibilityBatchRequestEntry, Message, MessageSystemAttributeName, QueueAttributeName,
@@ -28,6 +29,11 @@ pub(crate) const BATCH: u8 = 10;
 /// A reply takes milliseconds, and a long poll one second.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The codes of the errors of a lookup that would fail again. Some endpoints, such as simulators, have no codes of the
+/// query protocol, which the SDK prefers.
+const LASTING: [&str; 4] =
+    ["AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "AccessDenied", "AccessDeniedException"];
+
 /// A dead-letter queue, and the client that calls SQS.
 pub(crate) struct DeadLetterQueue {
     /// In the region of the queue.
@@ -45,6 +51,13 @@ pub(crate) struct Destination {
     pub(crate) url: String,
     /// In the region of the queue, without retries.
     sender: Client,
+}
+
+/// A queue that was not found by its ARN.
+pub(crate) struct LookupError {
+    pub(crate) reason: String,
+    /// Whether it will not be found later either: it does not exist, or a permission is missing.
+    pub(crate) is_lasting: bool,
 }
 
 /// A call that failed.
@@ -164,17 +177,20 @@ impl DeadLetterQueue {
     }
 
     /// The queue with this ARN.
-    pub(crate) async fn with_arn(&self, arn: &str) -> Result<Destination, String> {
+    pub(crate) async fn with_arn(&self, arn: &str) -> Result<Destination, LookupError> {
         let parts: Vec<_> = arn.split(':').collect();
         let (region, account, name) = match parts[..] {
             ["arn", _, "sqs", region, account, name] if is_region(region) => (region, account, name),
-            _ => return Err(format!("{arn:?} is not the ARN of a queue")),
+            _ => return Err(LookupError { reason: format!("{arn:?} is not the ARN of a queue"), is_lasting: true }),
         };
         // In another region, a queue of the same account and name is another queue.
         let client = in_region(&self.client, region);
         let call = client.get_queue_url().queue_name(name).queue_owner_aws_account_id(account);
-        let output = call.send().await.map_err(|error| CallError::new("GetQueueUrl", &error).to_string())?;
-        let url = output.queue_url.ok_or_else(|| format!("SQS returned no URL for {arn}"))?;
+        let output = call.send().await.map_err(|error| LookupError::new(&error))?;
+        let url = output.queue_url.ok_or_else(|| {
+            let reason = format!("SQS returned no URL for {arn}");
+            LookupError { reason, is_lasting: false }
+        })?;
         Ok(Destination { url, sender: in_region(&self.sender, region) })
     }
 
@@ -234,6 +250,13 @@ pub(super) fn is_fifo(name: &str) -> bool {
 
 fn seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
+}
+
+impl LookupError {
+    fn new(error: &SdkError<GetQueueUrlError>) -> Self {
+        let is_lasting = error.code().is_some_and(|code| LASTING.contains(&code));
+        Self { reason: CallError::new("GetQueueUrl", error).to_string(), is_lasting }
+    }
 }
 
 impl CallError {

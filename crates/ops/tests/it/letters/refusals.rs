@@ -4,6 +4,7 @@ use harness::sqs::{ACCESS_DENIED, Fault};
 use idempotent_sqs_testing::SqsError;
 use serde_json::json;
 
+use super::replies::THROTTLED;
 use super::{Queues, bodies, extends, results};
 
 #[tokio::test]
@@ -278,4 +279,52 @@ async fn letters_that_another_consumer_has_received_since_the_start_are_reported
     });
     let (code, output) = queues.json(&["list"]).await;
     assert_eq!((code, &output["complete"], &output["in_flight_at_start"]), (0, &json!(false), &json!(5)), "{output}");
+}
+
+#[tokio::test]
+async fn a_failed_lookup_of_a_queue_keeps_back_only_its_letter() {
+    for fault in [Fault::LoseReply, THROTTLED] {
+        let queues = Queues::standard().await;
+        (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        let mut lookups = 0;
+        queues.api.fail(move |call| {
+            lookups += u32::from(call.action == "GetQueueUrl");
+            // The SDK tries three times.
+            (call.action == "GetQueueUrl" && lookups <= 3).then(|| fault.clone())
+        });
+        let (code, output) = queues.redrive(&["--all"]).await;
+        let expected = [vec!["NOT_SENT"], vec!["REDRIVEN"; 4]].concat();
+        assert_eq!((code, results(&output)), (1, expected), "{output}");
+        assert_eq!(queues.api.calls("GetQueueUrl").len(), 4, "the first one that succeeded is known");
+    }
+}
+
+#[tokio::test]
+async fn a_queue_is_not_looked_up_again_after_five_failures_in_a_row() {
+    let queues = Queues::standard().await;
+    (0..8).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    // The SDK does not repeat such a call.
+    let refused = SqsError { code: "RequestExpired", reason: "refused" };
+    queues.api.fail(move |call| (call.action == "GetQueueUrl").then(|| Fault::Refuse(refused.clone())));
+    let (code, output) = queues.redrive(&["--all"]).await;
+    assert_eq!((code, results(&output)), (1, vec!["NOT_SENT"; 8]));
+    assert_eq!(output["letters"][4]["detail"], "SQS GetQueueUrl: RequestExpired: refused");
+    assert_eq!(output["letters"][5]["detail"], "the 5 lookups before it of its queue failed");
+    assert_eq!(queues.api.calls("GetQueueUrl").len(), 5);
+}
+
+#[tokio::test]
+async fn a_queue_that_does_not_exist_or_may_not_be_looked_up_is_looked_up_once() {
+    let absent = Fault::Refuse(SqsError { code: "QueueDoesNotExist", reason: "The specified queue does not exist." });
+    for (fault, code) in [(absent, "QueueDoesNotExist"), (ACCESS_DENIED, "AccessDeniedException")] {
+        let queues = Queues::standard().await;
+        (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+        queues.api.fail(move |call| (call.action == "GetQueueUrl").then(|| fault.clone()));
+        let (_, output) = queues.redrive(&["--all"]).await;
+        let letters = output["letters"].as_array().unwrap();
+        let reason = format!("SQS GetQueueUrl: {code}: ");
+        let are_named = letters.iter().all(|letter| letter["detail"].as_str().unwrap().starts_with(&reason));
+        assert!(letters.len() == 3 && are_named, "{output}");
+        assert_eq!(queues.api.calls("GetQueueUrl").len(), 1);
+    }
 }

@@ -7,7 +7,8 @@ use serde_json::json;
 use super::{Queues, results};
 
 /// The AWS SDK repeats such a call.
-const THROTTLED: Fault = Fault::Refuse(SqsError { code: "RequestThrottled", reason: "Request is throttled." });
+pub(super) const THROTTLED: Fault =
+    Fault::Refuse(SqsError { code: "RequestThrottled", reason: "Request is throttled." });
 
 const COMMANDS: [&[&str]; 4] =
     [&["list"], &["redrive", "--all", "--yes"], &["delete", "--all", "--yes"], &["show", "none"]];
