@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::queue::{BATCH, DeadLetterQueue, Unchanged};
 
@@ -12,8 +12,9 @@ use super::queue::{BATCH, DeadLetterQueue, Unchanged};
 /// thousands.
 const CONCURRENT_CALLS: usize = 10;
 
-/// Longest time to make all letters visible again. A call without a reply alone is tried for 45 seconds. With the time to
-/// count the others, a command ends within 30 seconds.
+/// Longest time at the end in which no letter becomes visible again. As many letters as may be held need thousands of
+/// calls, and a call without a reply alone is tried for 45 seconds. With the time to count the others, a command ends
+/// within 30 seconds if SQS does not respond.
 const LAST_CALLS: Duration = Duration::from_secs(27);
 
 /// When a visibility timeout ends, by two clocks: the steady one does not count a time for which the machine is suspended.
@@ -94,21 +95,18 @@ fn find(unchanged: &[Unchanged], index: usize) -> Option<&Unchanged> {
 /// Makes letters visible again. Returns the number of those that are still hidden.
 pub(crate) async fn make_visible(queue: &DeadLetterQueue, letters: &[&Held]) -> usize {
     let batches = letters.chunks(BATCH.into()).map(|batch| async move {
-        let handles: Vec<_> = batch.iter().map(|held| held.receipt_handle.as_str()).collect();
+        // By the turn of the batch, some may be visible again, and another consumer's.
+        let hidden = batch.iter().filter(|held| held.is_hidden());
+        let handles: Vec<_> = hidden.map(|held| held.receipt_handle.as_str()).collect();
+        if handles.is_empty() {
+            return handles;
+        }
         let changed = queue.change_visibility(&handles, Duration::ZERO).await;
         let is_visible = |index: usize| changed.as_ref().is_ok_and(|unchanged| find(unchanged, index).is_none());
         let visible = handles.into_iter().enumerate().filter(|(index, _)| is_visible(*index));
         visible.map(|(_, handle)| handle).collect::<Vec<_>>()
     });
-    let batches: Vec<_> = batches.collect();
-    let (mut visible, mut outcomes) = (HashSet::new(), stream::iter(batches).buffer_unordered(CONCURRENT_CALLS));
-    let all = async {
-        while let Some(handles) = outcomes.next().await {
-            visible.extend(handles);
-        }
-    };
-    // The others are visible after their timeouts.
-    let _late = timeout(LAST_CALLS, all).await;
+    let visible = made_visible(batches.collect()).await;
     let is_hidden = |held: &Held| {
         let is_changed = visible.contains(held.receipt_handle.as_str()) || held.may_be_deleted;
         !is_changed && held.is_hidden()
@@ -116,8 +114,25 @@ pub(crate) async fn make_visible(queue: &DeadLetterQueue, letters: &[&Held]) -> 
     letters.iter().filter(|held| is_hidden(held)).count()
 }
 
+/// The letters that these calls make visible. Those of the calls that are not awaited are visible after their timeouts.
+async fn made_visible<'a>(calls: Vec<impl Future<Output = Vec<&'a str>>>) -> HashSet<&'a str> {
+    let mut visible = HashSet::new();
+    let (mut calls, mut progress) = (stream::iter(calls).buffer_unordered(CONCURRENT_CALLS), Instant::now());
+    while let Ok(Some(handles)) = timeout_at(progress + LAST_CALLS, calls.next()).await {
+        if !handles.is_empty() {
+            progress = Instant::now();
+        }
+        visible.extend(handles);
+    }
+    visible
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use tokio::time::sleep;
+
     use super::*;
 
     #[test]
@@ -129,5 +144,33 @@ mod tests {
         assert_eq!(suspended.left(), Duration::ZERO);
         let set_back = HiddenUntil { wall: both.wall + minute, ..both };
         assert!(set_back.left() <= minute);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_letters_are_made_visible_however_many_calls_they_need() {
+        let handles: Vec<_> = (0..2_000).map(|n| n.to_string()).collect();
+        let calls = handles.iter().map(|handle| async move {
+            sleep(Duration::from_millis(150)).await;
+            vec![handle.as_str()]
+        });
+        assert_eq!(made_visible(calls.collect()).await.len(), 2_000);
+    }
+
+    /// One call has a reply, and those after it have none, or make no letter visible.
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_make_no_letter_visible_are_awaited_for_27_seconds_after_the_last_one_that_did() {
+        for is_refused in [false, true] {
+            let began = Instant::now();
+            let calls = (0..2_000).map(|n| async move {
+                sleep(Duration::from_secs(10)).await;
+                match n {
+                    0 => vec!["0"],
+                    _ if is_refused => Vec::new(),
+                    _ => pending().await,
+                }
+            });
+            assert_eq!(made_visible(calls.collect()).await, HashSet::from(["0"]));
+            assert_eq!(began.elapsed().as_secs(), 37);
+        }
     }
 }
