@@ -175,14 +175,19 @@ impl<'a> Scan<'a> {
         self.held.get(id).is_some_and(|held| held.hidden_until.left() > self.margin() / 2)
     }
 
-    /// Waits for a call, and extends visibility timeouts meanwhile: it may take longer than they last.
+    /// Waits for a call, and extends visibility timeouts meanwhile: it may take longer than they last. An extension that
+    /// goes on when it ends is made again before they are needed.
     pub(crate) async fn hold_during<T>(&mut self, call: impl Future<Output = T>) -> T {
         let mut call = pin!(call);
         loop {
+            let extension = async {
+                sleep(self.extend_at.left()).await;
+                self.extend().await;
+            };
             tokio::select! {
                 biased;
                 outcome = &mut call => return outcome,
-                () = sleep(self.extend_at.left()) => self.extend().await,
+                () = extension => {}
             }
         }
     }
