@@ -7,11 +7,11 @@ use crate::simulate;
 /// Seeds that find a defect if it comes back, and which. A seed repeats its run only as long as the simulation draws
 /// the same random numbers.
 const FOUND: &[(u64, &str)] = &[
-    (24, "a session was said to be opened without a reason after a login that its call had given up"),
-    (28, "a fault that was armed for a commit hit the next call, as the commit was not sent"),
-    (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (14, "read-only work whose row another transaction held was expected not to be uncertain"),
     (15, "later messages of a FIFO group overtook one whose record was malformed, or had no group in the simulation"),
+    (24, "a session was said to be opened without a reason after a login that its call had given up"),
+    (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
+    (28, "a fault that was armed for a commit hit the next call, as the commit was not sent"),
     (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (107, "a connection that was replaced after a wait for several locks was taken for one opened without a reason"),
     (149, "connections of a cluster that only signed in together were expected to have different logins"),
