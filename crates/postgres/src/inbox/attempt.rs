@@ -76,19 +76,17 @@ impl<W> Inbox<W> {
                 Err(ended @ CommitError::EndedByWork) => return Err(WorkError::uncertain(ended)),
             },
             Err(error) => {
-                let was_ended = transaction.was_ended_by_work().await;
+                let Some(was_ended) = transaction.was_ended_by_work().await else {
+                    // The connection is closed, and the server rolls back.
+                    return Err(WorkError::uncertain(format!(
+                        "the work failed, and the database did not reply whether it had executed COMMIT: {error}"
+                    )));
+                };
                 transaction.roll_back().await;
-                match was_ended {
-                    Some(false) => error,
-                    Some(true) => {
-                        return Err(WorkError::uncertain(format!("{}, and failed: {error}", CommitError::EndedByWork)));
-                    }
-                    None => {
-                        return Err(WorkError::uncertain(format!(
-                            "the work failed, and the database did not reply whether it had executed COMMIT: {error}"
-                        )));
-                    }
+                if was_ended {
+                    return Err(WorkError::uncertain(format!("{}, and failed: {error}", CommitError::EndedByWork)));
                 }
+                error
             }
         };
         if error.kind() == WorkErrorKind::Permanent {
