@@ -102,8 +102,14 @@ def nothing_is_lost_or_repeated_when_redis_goes_down_and_comes_back(fixture):
     consumer.print_outcomes(fixture.receiver)
     fixture.effects(*before, *meanwhile)
     expect("the calls", len(fixture.receiver.calls), 6)
+    # How many deliveries fail depends on how long Redis takes to start.
+    outage = ["UNAVAILABLE", "NOT_PROCESSED"]
+    outcomes = consumer.outcomes()
+    expect("the keys with a delivery that failed", sorted(key for key, got in outcomes.items() if set(got) & set(outage)),
+           before + meanwhile)
+    with_redis = {key: [outcome for outcome in got if outcome not in outage] for key, got in outcomes.items()}
     expected = {key: ["ACQUIRED", "DUPLICATE"] for key in before} | {key: ["ACQUIRED"] for key in meanwhile}
-    expect("the outcomes", consumer.outcomes(), expected)
+    expect("the outcomes with Redis", with_redis, expected)
 
 
 SCENARIOS = [
