@@ -31,6 +31,8 @@ pub(crate) const DIVISION_BY_ZERO: &str = "22012";
 pub(crate) const UNTRANSLATABLE_CHARACTER: &str = "22P05";
 /// A standby, or a server that is set to read-only.
 pub(crate) const READ_ONLY_SQL_TRANSACTION: &str = "25006";
+/// A statement in a transaction in which another one has failed.
+pub(crate) const IN_FAILED_SQL_TRANSACTION: &str = "25P02";
 pub(crate) const INVALID_SQL_STATEMENT_NAME: &str = "26000";
 pub(crate) const INVALID_AUTHORIZATION_SPECIFICATION: &str = "28000";
 pub(crate) const INVALID_PASSWORD: &str = "28P01";

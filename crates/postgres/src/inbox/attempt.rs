@@ -79,7 +79,7 @@ impl<W> Inbox<W> {
                 let Some(was_ended) = transaction.was_ended_by_work().await else {
                     // The connection is closed, and the server rolls back.
                     return Err(WorkError::uncertain(format!(
-                        "the work failed, and the database did not reply whether it had executed COMMIT: {error}"
+                        "the work failed, and the database did not say whether it had executed COMMIT: {error}"
                     )));
                 };
                 transaction.roll_back().await;

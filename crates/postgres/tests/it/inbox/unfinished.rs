@@ -100,6 +100,34 @@ impl TransactionalWork<Message> for CommitsAndFailsLate {
 }
 
 #[tokio::test]
+async fn a_work_that_executes_rollback_is_uncertain_if_the_server_does_not_say_that_it_has() {
+    let base = base().await;
+    let inbox = inbox(RollsBackAndShadows, database(&base.url()));
+    let claim = Claim::of_completed_work(attempt("pay_1"), Fence(1), 1);
+    let error = OwnRecord::<Message>::attempt(&inbox, &claim, &Message::default()).await.unwrap_err();
+    assert_eq!(error.kind(), WorkErrorKind::Uncertain, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("did not say") && text.contains("no such account"), "{text}");
+}
+
+/// Executes ROLLBACK, then makes the query fail that shows it, and fails permanently.
+struct RollsBackAndShadows;
+
+impl TransactionalWork<Message> for RollsBackAndShadows {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        for statement in [
+            "ROLLBACK",
+            "CREATE SCHEMA shadow",
+            "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT (1 / 0)::text'",
+            "SET search_path = shadow, pg_catalog, public",
+        ] {
+            transaction.execute(statement, &[]).await?;
+        }
+        Err(WorkError::permanent("no such account"))
+    }
+}
+
+#[tokio::test]
 async fn after_the_last_attempt_the_reason_still_names_the_unfinished_row() {
     let base = base().await;
     let idempotency = Idempotency::new(MemoryStore::default(), with!(Policy::default(), max_attempts = 2));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use history::inbox::{Class, SECRET};
+use tokio::time::Instant;
 
 use super::Truth;
 use super::expected::ANY;
@@ -10,7 +11,7 @@ use super::rows::is_of;
 use crate::inbox::caller::KINDS;
 use crate::inbox::calls::{Call, RunSeen, Told};
 use crate::inbox::plan::{AtCommit, Before, Case, What};
-use crate::inbox::world::Fault;
+use crate::inbox::world::{Disturbance, Fault};
 
 /// Part of the error of a row that was committed without a result.
 pub const UNFINISHED: &str = "executed COMMIT in its work";
@@ -150,9 +151,14 @@ impl Truth<'_> {
                     || why.contains("just deleted") && self.was_deleted(call)
             }
             // A statement of the work does not begin.
-            Told::Unreachable(_) | Told::Failed(Class::Unavailable, _) => {
+            Told::Unreachable(why) | Told::Failed(Class::Unavailable, why) => {
                 let is_other = planned.is_some_and(|code| Class::of(code) != Class::Busy);
-                is_disturbed || is_cut_off || is_other || may_be_late && call.ended() + MARGIN + SLACK >= call.ends
+                let is_rejected = why.contains("28P01") && self.has_new_password(call.ended());
+                is_disturbed
+                    || is_cut_off
+                    || is_other
+                    || is_rejected
+                    || may_be_late && call.ended() + MARGIN + SLACK >= call.ends
             }
             Told::Row(None) => !self.rows_during(call).any(|version| {
                 let row = &version.row;
@@ -170,6 +176,12 @@ impl Truth<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the password was replaced just before this time, perhaps for the second time since the last login.
+    fn has_new_password(&self, at: Instant) -> bool {
+        let is_replaced = |other: &&Disturbance| other.fault == Fault::Password;
+        self.disturbances.iter().filter(is_replaced).any(|replaced| (at - SLACK..at).contains(&replaced.from))
     }
 
     /// Whether a row of the key was deleted or replaced during the call.
