@@ -4,6 +4,7 @@ mod arguments;
 mod confirm;
 mod delete;
 mod destinations;
+mod error;
 mod fields;
 mod filter;
 mod hidden;

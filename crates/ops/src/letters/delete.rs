@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::Session;
 use super::arguments::ChangeArguments;
+use super::error::CallError;
 use super::filter::Filter;
-use super::queue::CallError;
 use super::report::{Outcome, Report};
 use super::scan::{Scan, Stop};
 use crate::format;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::error::LookupError;
 use super::letter::Letter;
-use super::queue::{DeadLetterQueue, Destination, LookupError};
+use super::queue::{DeadLetterQueue, Destination};
 
 /// Sends to a queue and lookups of it stop after this many failures in a row. The next ones would fail too.
 const MAX_FAILURES: u32 = 5;

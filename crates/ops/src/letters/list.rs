@@ -10,9 +10,9 @@ use idempotent_sqs::stores::redis::records::{Inspected, Records, RecordsError};
 use serde_json::{Map, Value, json};
 
 use super::Session;
+use super::error::CallError;
 use super::filter::Filter;
 use super::letter::Letter;
-use super::queue::CallError;
 use super::scan::{Scan, Stop};
 use crate::format;
 use crate::output::{self, CommandOutput};

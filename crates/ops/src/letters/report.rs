@@ -4,8 +4,8 @@ use std::error::Error;
 
 use serde_json::{Value, json};
 
+use super::error::CallError;
 use super::letter::Letter;
-use super::queue::CallError;
 use super::scan::ScanEnd;
 use crate::format;
 use crate::output::CommandOutput;

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::sleep;
 
+use super::error::CallError;
 use super::hidden::{self, Extension, Held, HiddenUntil};
 use super::interrupt::Interrupt;
 use super::key::KeyFinder;
 use super::letter::Letter;
-use super::queue::{BATCH, CallError, Counts, DeadLetterQueue, Received};
+use super::queue::{BATCH, Counts, DeadLetterQueue, Received};
 use end::LastReceive;
 pub(crate) use end::{ScanEnd, Stop};
 

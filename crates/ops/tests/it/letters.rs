@@ -15,15 +15,17 @@ mod slow_deletes;
 mod usage;
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use harness::lambda::PASSWORD;
-use harness::soon;
-use harness::sqs::{CREDENTIALS, Call, SqsApi};
+use harness::sqs::{CREDENTIALS, Call, Fault, SqsApi};
+use harness::{soon, until};
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{DeadLetter as Policy, Queue, QueueSettings, SendRequest};
 use serde_json::{Value, json};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::sync::Notify;
 
 use super::Output;
 
@@ -211,4 +213,31 @@ fn without_description(body: &str) -> SendRequest {
 /// Whether the call extends visibility timeouts.
 fn extends(call: &Call) -> bool {
     call.action == "ChangeMessageVisibilityBatch" && call.input["Entries"][0]["VisibilityTimeout"] != 0
+}
+
+/// Starts a command on all of three letters in a standard queue, which delivers each again after its delete. The further
+/// deletes have this fault.
+async fn run_with_letters_that_come_back(command: &str, fault: Fault) -> (Queues, Child) {
+    let mut queues = Queues::standard().await;
+    let settings = QueueSettings { redelivery_rate: 1.0, ..queues.dead.settings().clone() };
+    queues.dead = Queue::new(settings, 7);
+    queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
+    let queues = queues.at_its_api();
+    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut deletes, mut receives) = (Arc::clone(&over), 0, 0);
+    queues.api.fail(move |call| {
+        deletes += u32::from(call.action == "DeleteMessage");
+        receives += u32::from(call.action == "ReceiveMessage");
+        match call.action.as_str() {
+            "DeleteMessage" => (deletes > 3).then(|| fault.clone()),
+            "ReceiveMessage" if receives == 2 => Some(Fault::Delay(Arc::clone(&delayed))),
+            _ => None,
+        }
+    });
+    let run = queues.command(&[command, "--all", "--yes", "--visibility-timeout", "5", "--json"]).spawn().unwrap();
+    queues.api.called("DeleteMessage", 3).await;
+    until(|| async { queues.dead.visible() == 3 }).await;
+    over.notify_one();
+    (queues, run)
 }

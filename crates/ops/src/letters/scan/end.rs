@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::super::error::CallError;
 use super::super::hidden::{self, Held};
-use super::super::queue::CallError;
 use super::Scan;
 use crate::format;
 use crate::output;

@@ -1,17 +1,14 @@
 //! The end of a run: if SQS does not respond, and after an interrupt.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harness::sqs::{Fault, SqsApi};
+use harness::sqs::Fault;
 use harness::{soon, until};
-use idempotent_sqs_testing::{Queue, QueueSettings};
 use serde_json::json;
-use tokio::sync::Notify;
 
 use super::crashes::signal;
-use super::{Queues, results};
+use super::{Queues, results, run_with_letters_that_come_back};
 use crate::Output;
 
 /// The queue's numbers at the start are known, and later ones have no reply.
@@ -93,31 +90,10 @@ async fn after_an_interrupt_letters_of_a_fifo_queue_are_visible_again_although_s
     assert_eq!(output.code, 1, "{}", output.stdout);
 }
 
-/// A standard queue delivers all letters again after their deletes. The delete of the first one has no reply then.
+/// The second delete of the first letter has no reply.
 #[tokio::test]
 async fn after_an_interrupt_no_further_letter_is_deleted_again() {
-    let mut queues = Queues::standard().await;
-    let settings = QueueSettings { redelivery_rate: 1.0, ..queues.dead.settings().clone() };
-    queues.dead = Queue::new(settings, 7);
-    queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
-    let queues = queues.at_its_api();
-    (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
-    let over = Arc::new(Notify::new());
-    let (delayed, mut deletes, mut receives) = (Arc::clone(&over), 0, 0);
-    queues.api.fail(move |call| {
-        deletes += u32::from(call.action == "DeleteMessage");
-        receives += u32::from(call.action == "ReceiveMessage");
-        match call.action.as_str() {
-            "DeleteMessage" => (deletes > 3).then_some(Fault::HoldRequest),
-            "ReceiveMessage" if receives == 2 => Some(Fault::Delay(Arc::clone(&delayed))),
-            _ => None,
-        }
-    });
-    let arguments = ["redrive", "--all", "--yes", "--visibility-timeout", "5", "--json"];
-    let run = queues.command(&arguments).spawn().unwrap();
-    queues.api.called("DeleteMessage", 3).await;
-    until(|| async { queues.dead.visible() == 3 }).await;
-    over.notify_one();
+    let (queues, run) = run_with_letters_that_come_back("redrive", Fault::HoldRequest).await;
     queues.api.called("DeleteMessage", 4).await;
     signal(&run, "-INT").await;
     let (code, output) = Output::new(soon(run.wait_with_output()).await.unwrap()).json();

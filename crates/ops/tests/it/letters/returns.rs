@@ -1,17 +1,14 @@
 //! `redrive` while letters come into the dead-letter queue.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use harness::sqs::{ACCESS_DENIED, Call, Fault, SqsApi};
-use harness::until;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use serde_json::json;
-use tokio::sync::Notify;
 
-use super::{Queues, bodies, move_by_policy, results, without_description};
+use super::{Queues, bodies, move_by_policy, results, run_with_letters_that_come_back, without_description};
 use crate::Output;
 
 /// The function processes each redriven message at once, and sends it to the dead-letter queue again.
@@ -269,27 +266,7 @@ async fn a_letter_that_is_delivered_again_after_its_delete_and_stays_is_reported
         ("redrive", Fault::LoseReply, "MAYBE_DELETED"),
         ("delete", ACCESS_DENIED, "NOT_DELETED"),
     ] {
-        let mut queues = Queues::standard().await;
-        let settings = QueueSettings { redelivery_rate: 1.0, ..queues.dead.settings().clone() };
-        queues.dead = Queue::new(settings, 7);
-        queues.api = SqsApi::start(&[&queues.payments, &queues.dead]).await;
-        let queues = queues.at_its_api();
-        (0..3).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
-        let over = Arc::new(Notify::new());
-        let (delayed, mut deletes, mut receives) = (Arc::clone(&over), 0, 0);
-        queues.api.fail(move |call| {
-            deletes += u32::from(call.action == "DeleteMessage");
-            receives += u32::from(call.action == "ReceiveMessage");
-            match call.action.as_str() {
-                "DeleteMessage" => (deletes > 3).then(|| fault.clone()),
-                "ReceiveMessage" if receives == 2 => Some(Fault::Delay(Arc::clone(&delayed))),
-                _ => None,
-            }
-        });
-        let run = queues.command(&[command, "--all", "--yes", "--visibility-timeout", "5", "--json"]).spawn().unwrap();
-        queues.api.called("DeleteMessage", 3).await;
-        until(|| async { queues.dead.visible() == 3 }).await;
-        over.notify_one();
+        let (_queues, run) = run_with_letters_that_come_back(command, fault).await;
         let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
         assert_eq!((code, results(&output)), (1, vec![result; 3]), "{output}");
         let detail = output["letters"][0]["detail"].as_str().unwrap();
