@@ -27,7 +27,7 @@ use crate::kind::{Kind, Serves};
 use crate::logs;
 use crate::reported::Reported;
 use crate::response::NODE;
-use crate::store::{Holding, Keeping, Watched};
+use crate::store::{Keeping, Watched};
 use crate::tally::Tally;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -53,7 +53,7 @@ const REPORTS_PER_PANIC: usize = 5;
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     tally: Arc<Tally>,
-    pub(crate) layer: IdempotencyLayer<Watched<RecordedStore<Holding<RedisStore>>>>,
+    pub(crate) layer: IdempotencyLayer<Watched<RecordedStore<RedisStore>>>,
     inner: BoxCloneSyncService<Request<Body>, Response<AnyBody>, &'static str>,
 }
 
@@ -73,9 +73,7 @@ pub(crate) struct Reply {
 impl Service {
     /// A service on the Redis of these settings, whose calls are recorded in this directory.
     pub(crate) fn new(kind: Kind, settings: &RedisSettings, directory: &Path, tally: &Arc<Tally>) -> Self {
-        let store = RedisStore::new(settings).unwrap();
-        let store = Holding { store, kind };
-        let store = RecordedStore::new(store, directory).unwrap();
+        let store = RecordedStore::new(RedisStore::new(settings).unwrap(), directory).unwrap();
         let mut policy = with!(IdempotencyLayerBuilder::<RedisStore>::default_policy(), lease_grace = kind.lease_grace);
         if !kind.has_defaults {
             let Keeping { max_attempts, failed_retention, .. } = kind.keeping();
@@ -91,7 +89,7 @@ impl Service {
         let policy = with!(policy, recovery = recovery, results = results);
         let principal = |parts: &http::request::Parts| parts.headers.get(AUTHORIZATION).map(Principal::new);
         let reporting = Arc::clone(tally);
-        let store = Watched { store, is_next: kind.is_next_release, tally: Arc::clone(tally) };
+        let store = Watched { store, kind, tally: Arc::clone(tally) };
         let builder = IdempotencyLayer::builder(store, principal)
             .policy(policy)
             .timeout(TIMEOUT)

@@ -80,10 +80,11 @@ impl Told {
     }
 }
 
-/// A store whose answers are noted, with results in this format or, `is_next`, in the next one.
+/// The store of a service of this kind, whose answers are noted. It has results in this format or in the next one, and
+/// does not send some releases.
 pub(crate) struct Watched<S> {
     pub(crate) store: S,
-    pub(crate) is_next: bool,
+    pub(crate) kind: Kind,
     pub(crate) tally: Arc<Tally>,
 }
 
@@ -109,7 +110,7 @@ impl<S: Store> Store for Watched<S> {
         let mut acquire = acquire?;
         // The later release reads both formats.
         if let Acquire::Duplicate { result: StoredResult::Inline(result), .. } = &mut acquire
-            && self.is_next
+            && self.kind.is_next_release
         {
             result[0] = VERSION;
         }
@@ -118,36 +119,12 @@ impl<S: Store> Store for Watched<S> {
 
     async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
         match result {
-            StoredResult::Inline([VERSION, rest @ ..]) if self.is_next => {
+            StoredResult::Inline([VERSION, rest @ ..]) if self.kind.is_next_release => {
                 let next = [&[VERSION + 1], rest].concat();
                 self.store.complete(claim, StoredResult::Inline(&next)).await
             }
             result => self.store.complete(claim, result).await,
         }
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.store.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.store.release(request, claim).await
-    }
-}
-
-/// The store of a service of this kind, which does not send some releases.
-pub(crate) struct Holding<S> {
-    pub(crate) store: S,
-    pub(crate) kind: Kind,
-}
-
-impl<S: Store> Store for Holding<S> {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        self.store.acquire(request).await
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.store.complete(claim, result).await
     }
 
     async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
