@@ -205,15 +205,14 @@ impl Transaction {
     /// or refuses to. If the session has ended, it is not known either, and counts as not ended.
     pub(crate) async fn was_ended_by_work(&self) -> Option<bool> {
         let Ok(connection) = self.connection() else { return Some(false) };
-        match timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await {
-            Ok(Ok(replies)) => Some(!replies.iter().any(is_yes)),
-            Ok(Err(error)) => {
+        match timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await.ok()? {
+            Ok(replies) => Some(!replies.iter().any(is_yes)),
+            Err(error) => {
                 // In an aborted transaction this query fails too, so the transaction still exists. Another error of the
                 // server says nothing, such as that of a cancelled query.
                 let is_aborted = is_of(&error, sqlstate::IN_FAILED_SQL_TRANSACTION);
                 (is_aborted || DatabaseError::from(error).is_of_the_connection()).then_some(false)
             }
-            Err(_elapsed) => None,
         }
     }
 
