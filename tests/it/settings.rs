@@ -55,6 +55,14 @@ fn error_of(name: &str, value: &str) -> String {
 }
 
 #[test]
+fn the_longest_lease_is_that_of_the_longest_invocation_and_the_grace() {
+    for (grace_ms, longest_ms) in [("0", 900_000), ("2500", 902_500)] {
+        let (config, _webhook) = read(&[REQUIRED, &[("LEASE_GRACE_MS", grace_ms)]]).unwrap();
+        assert_eq!(config.policy.longest_lease, Duration::from_millis(longest_ms));
+    }
+}
+
+#[test]
 fn defaults_match_the_table_of_settings() {
     let (config, webhook) = read(&[REQUIRED]).unwrap();
     assert!(!config.redis.cluster);

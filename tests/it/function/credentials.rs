@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use aws_smithy_types::DateTime;
+use aws_smithy_types::date_time::Format;
 use redis::aio::MultiplexedConnection;
 use redis_test::cluster::{RedisCluster, RedisClusterConfiguration};
 use serde_json::json;
@@ -66,9 +68,9 @@ struct CredentialsEndpoint {
 
 impl CredentialsEndpoint {
     /// Returns these secret keys one after another, and then always the last one.
-    async fn start(expiration: &'static str, keys: &'static [&'static str]) -> Self {
+    async fn start(expiration: &str, keys: &'static [&'static str]) -> Self {
         let requests = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&requests);
+        let (count, expiration) = (Arc::clone(&requests), expiration.to_owned());
         let server = Server::start(move |_: Request| {
             let key = keys[count.fetch_add(1, Ordering::SeqCst).min(keys.len() - 1)];
             let keys = json!({ "AccessKeyId": "test", "SecretAccessKey": key, "Token": "t", "Expiration": expiration });
@@ -231,8 +233,11 @@ async fn without_aws_credentials_or_a_region_the_error_names_what_is_missing() {
 #[tokio::test]
 async fn aws_credentials_are_fetched_again_near_their_expiration_and_not_for_each_connection() {
     let cache = ElastiCache::start_cluster().await;
-    for (expiration, reused) in [("2100-01-01T00:00:00Z", true), ("2020-01-01T00:00:00Z", false)] {
-        let endpoint = CredentialsEndpoint::start(expiration, &["test"]).await;
+    let (future, past) = ("2100-01-01T00:00:00Z".to_owned(), "2020-01-01T00:00:00Z".to_owned());
+    // Credentials that expire within a minute are fetched again.
+    let soon = DateTime::from(SystemTime::now() + Duration::from_secs(50)).fmt(Format::DateTime).unwrap();
+    for (expiration, reused) in [(future, true), (soon, false), (past, false)] {
+        let endpoint = CredentialsEndpoint::start(&expiration, &["test"]).await;
         let settings = [&[("REDIS_CLUSTER", "true")], &endpoint.settings()[..]].concat();
         let fixture = Fixture::with_iam(&cache, &settings).await;
         fixture.succeeds().await;
