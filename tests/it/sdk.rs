@@ -15,6 +15,7 @@ use harness::sqs::SqsApi;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
 use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Policy};
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
@@ -131,6 +132,23 @@ async fn if_sqs_refuses_a_long_visibility_timeout_an_hour_less_is_asked_for_unti
     assert_eq!(calls, [vec![42_000, 42_000], vec![38_400], vec![34_800], vec![31_200]]);
     let remains = queue.next_change().unwrap() - Instant::now();
     assert!((31_100..=31_200).contains(&remains.as_secs()), "{remains:?}");
+}
+
+/// Lambda would kill the invocation, and deliver again the messages whose work is done.
+#[tokio::test(start_paused = true)]
+async fn the_response_is_returned_before_the_end_if_sqs_does_not_reply() {
+    // Connections wait to be accepted.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let visibility = Visibility::new(config(&format!("http://{}", listener.local_addr().unwrap())));
+    let work = ScriptedWork::always(Action::FailRetryable);
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let handler = Handler::new(Batch::new(idempotency, &work, BatchSettings::default()), Some(visibility));
+    let mut context = Context::default();
+    context.deadline = 2_000;
+    let began = Instant::now();
+    let response = handler.handle(&event([Record::new("m1")]), &context).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(response.batch_item_failures.len(), 1);
 }
 
 #[tokio::test]
