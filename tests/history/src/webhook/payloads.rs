@@ -68,8 +68,8 @@ pub enum ObjectBody {
     Text,
     /// Not text, or larger than `PAYLOAD_MAX_BYTES`.
     Unreadable,
-    /// The error `NoSuchKey`: the object does not exist.
-    NoSuchKey,
+    /// The error `NoSuchKey`, or a delete marker: the object does not exist.
+    Missing,
     /// It breaks off.
     Incomplete,
 }
@@ -92,7 +92,7 @@ impl ObjectAnswer {
             (Some(200), ObjectBody::Text) => Meaning::Text,
             (Some(200), ObjectBody::Unreadable) => Meaning::Unreadable,
             (Some(200), ObjectBody::Incomplete) => Meaning::Incomplete,
-            (Some(404), ObjectBody::NoSuchKey) => Meaning::Missing,
+            (Some(404), ObjectBody::Missing) => Meaning::Missing,
             (None | Some(429 | 500..), _) => Meaning::Unavailable,
             (Some(_), _) => Meaning::Refused,
         }

@@ -123,6 +123,7 @@ impl Reply {
                 Answer::Cut(bytes)
             }
             Self::Error(status, code) => error(status, code, &[]),
+            Self::DeleteMarker => Answer::with(404, &[("x-amz-delete-marker", "true")], b""),
             Self::Redirect(status) => {
                 let location = format!("http://{host}/secrets/{status}");
                 error(status, "TemporaryRedirect", &[("Location", &location)])

@@ -88,7 +88,7 @@ fn a_message_whose_payload_is_not_returned_is_delivered_again_after_its_backoff(
 fn a_message_that_cannot_be_read_is_a_dead_letter_or_done_before() {
     use StoredPayload::{Missing, NotAllowed, OtherName, Unreadable};
     let large = object_call(200, ObjectBody::Unreadable);
-    let requests = [(Missing, vec![object_call(404, ObjectBody::NoSuchKey)]), (Unreadable, vec![large])];
+    let requests = [(Missing, vec![object_call(404, ObjectBody::Missing)]), (Unreadable, vec![large])];
     for (payload, object_calls) in requests.into_iter().chain([(NotAllowed, vec![]), (OtherName, vec![])]) {
         let faults = |operations, letters: Vec<Letter>| {
             faults(operations, pointing(payload, Invoked::NotNamed, None), object_calls.clone(), letters)
@@ -120,7 +120,7 @@ fn a_run_without_its_payload_fails_permanently_if_it_is_missing_and_is_released_
 #[test]
 fn a_payload_that_was_deleted_is_a_dead_letter_only_after_its_message_failed() {
     let gone = || pointing(StoredPayload::DeletedOnceDone, Invoked::NotNamed, None);
-    let missing = || vec![object_call(404, ObjectBody::NoSuchKey)];
+    let missing = || vec![object_call(404, ObjectBody::Missing)];
     assert_eq!(faults(settled(10, fail(false, true)), gone(), missing(), vec![unreadable()]), Vec::<String>::new());
     let released = settled(10, release(1, 1));
     is_one(&faults(released, gone(), missing(), vec![unreadable()]), "can succeed");

@@ -1,6 +1,7 @@
 //! What S3 returns for an object.
 //!
-//! Errors of S3: <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>
+//! Errors of S3: <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>. Delete markers:
+//! <https://docs.aws.amazon.com/AmazonS3/latest/userguide/DeleteMarker.html>
 
 use history::{ObjectAnswer, ObjectBody, StoredPayload};
 
@@ -69,6 +70,8 @@ pub(in crate::torture) enum Reply {
     /// The body ends before its last chunk.
     CutOffInChunks,
     Error(u16, &'static str),
+    /// The current version of the object is a delete marker.
+    DeleteMarker,
     /// To an object in another bucket.
     Redirect(u16),
     Reset,
@@ -120,6 +123,7 @@ pub(in crate::torture) const PLANS: &[Plan] = &[
     Plan { text: Text::Largest, ..named(Name::Escaped) },
     first(&[TOO_MANY; 3]),
     named(Name::Beside),
+    then(Reply::DeleteMarker),
     first(&[Reply::HalfAHead, Reply::Reset]),
     Plan { text: Text::Empty, ..then(Reply::Chunked) },
     first(&[Reply::Redirect(301)]),
@@ -152,7 +156,7 @@ impl Plan {
             (Name::OtherBucket, _) => StoredPayload::NotAllowed,
             (Name::Above | Name::Beside | Name::Dot, _) => StoredPayload::OtherName,
             (_, Reply::DeletedOnceDone) => StoredPayload::DeletedOnceDone,
-            (_, MISSING) => StoredPayload::Missing,
+            (_, MISSING | Reply::DeleteMarker) => StoredPayload::Missing,
             (_, Reply::Whole | Reply::Chunked | Reply::UntilClosed) => StoredPayload::Text,
             _ => StoredPayload::Unreadable,
         }
@@ -172,7 +176,7 @@ impl Reply {
                 (Some(200), ObjectBody::Unreadable)
             }
             Self::CutOff | Self::CutOffInChunks => (Some(200), ObjectBody::Incomplete),
-            MISSING => (Some(404), ObjectBody::NoSuchKey),
+            MISSING | Self::DeleteMarker => (Some(404), ObjectBody::Missing),
             Self::Error(status, _) | Self::Redirect(status) => (Some(status), ObjectBody::Text),
             Self::Reset | Self::HalfAHead | Self::Silent => (None, ObjectBody::Incomplete),
         };
