@@ -6,6 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::WorkError;
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use idempotent_sqs_postgres::DatabaseError;
+use tokio::time::sleep;
 
 /// What an error means for the message: docs/inbox.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +125,10 @@ impl Passwords {
         password == *lock(&self.0)
     }
 
-    /// The source of one process, whose sessions may have a limited time.
+    /// The source of one process, whose sessions may have a limited time, and which takes this long to read a password.
     #[must_use]
-    pub fn source(&self, max_session: Option<Duration>) -> Cached {
-        Cached { current: self.clone(), known: Mutex::new(lock(&self.0).clone()), max_session }
+    pub fn source(&self, max_session: Option<Duration>, takes: Duration) -> Cached {
+        Cached { current: self.clone(), known: Mutex::new(lock(&self.0).clone()), max_session, takes }
     }
 }
 
@@ -137,17 +138,19 @@ pub struct Cached {
     current: Passwords,
     known: Mutex<String>,
     max_session: Option<Duration>,
+    takes: Duration,
 }
 
 impl CredentialsSource for Cached {
     fn login<'a>(&'a self, rejected: Option<&'a Login>) -> LoginFuture<'a> {
-        let current = lock(&self.current.0).clone();
-        let mut known = lock(&self.known);
-        if rejected.is_some_and(|rejected| rejected.password == *known) {
-            *known = current;
-        }
-        let login = Login { user: Some(PAYER.to_owned()), password: known.clone() };
-        Box::pin(async move { Ok(login) })
+        Box::pin(async move {
+            let is_known = |password: &str| password == *lock(&self.known);
+            if rejected.is_some_and(|rejected| is_known(&rejected.password)) {
+                sleep(self.takes).await;
+                lock(&self.known).clone_from(&lock(&self.current.0));
+            }
+            Ok(Login { user: Some(PAYER.to_owned()), password: lock(&self.known).clone() })
+        })
     }
 
     fn max_session(&self) -> Option<Duration> {

@@ -33,6 +33,8 @@ pub struct Kind {
     pub tasks: usize,
     pub connections: NonZeroUsize,
     pub has_password: bool,
+    /// How long it takes to read a password that was replaced.
+    pub password_takes: Duration,
     /// Whether its URL names a host first that does not reply.
     pub has_silent_host: bool,
     /// In how many attempts it deletes expired rows once.
@@ -48,13 +50,15 @@ const KIND: Kind = Kind {
     tasks: 1,
     connections: NonZeroUsize::MIN,
     has_password: false,
+    password_takes: Duration::ZERO,
     has_silent_host: false,
     cleanup_one_in: 5,
 };
 
 const SHORT: Duration = Duration::from_millis(300);
+const LONGER: Duration = Duration::from_millis(600);
 
-pub const KINDS: [Kind; 10] = [
+pub const KINDS: [Kind; 11] = [
     KIND,
     Kind { timeout: SHORT, ..KIND },
     Kind { has_password: true, ..KIND },
@@ -66,6 +70,7 @@ pub const KINDS: [Kind; 10] = [
     Kind { consumer: "invoices", ..KIND },
     Kind { consumer: BRIEF, cleanup_one_in: 1, ..KIND },
     Kind { consumer: BRIEF, timeout: SHORT, cleanup_one_in: 2, ..KIND },
+    Kind { has_password: true, password_takes: LONGER, timeout: SHORT, ..KIND },
 ];
 
 pub const CONSUMERS: [&str; 3] = ["payments", "invoices", BRIEF];
@@ -106,7 +111,9 @@ impl Caller {
             DatabaseSettings::new(url.parse().expect("it is valid")),
             timeout = kind.timeout,
             connections = kind.connections,
-            credentials = kind.has_password.then(|| Arc::new(world.passwords.source(Some(MAX_SESSION))) as _),
+            credentials = kind
+                .has_password
+                .then(|| Arc::new(world.passwords.source(Some(MAX_SESSION), kind.password_takes)) as _),
         );
         let database = Database::new(&settings);
         let settings = with!(

@@ -76,7 +76,8 @@ impl Owner {
             DatabaseSettings::new(url.parse().unwrap()),
             timeout = kind.timeout,
             connections = NonZeroUsize::MIN,
-            credentials = (kind.user == User::Payer).then(|| Arc::new(ways.passwords.source(None)) as _),
+            credentials =
+                (kind.user == User::Payer).then(|| Arc::new(ways.passwords.source(None, Duration::ZERO)) as _),
         );
         let database = Database::new(&settings);
         let settings = with!(

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Truth;
 use super::expected::ANY;
 use super::rows::is_of;
-use crate::inbox::caller::KINDS;
+use crate::inbox::caller::{KINDS, Kind};
 use crate::inbox::calls::{Call, RunSeen, Told};
 use crate::inbox::plan::{AtCommit, Before, Case, What};
 use crate::inbox::world::{Disturbance, Fault};
@@ -138,7 +138,8 @@ impl Truth<'_> {
         let has_waited = waited + SLACK >= timeout.min(call.plan.time.saturating_sub(2 * MARGIN));
         let waits = self.is_contended(call) && has_waited;
         let shares = kind.is_some_and(|kind| kind.tasks > kind.connections.get());
-        let may_be_late = self.is_contended(call) || shares || kind.is_some_and(|kind| kind.has_silent_host);
+        let dials_late = |kind: &Kind| kind.has_silent_host || !kind.password_takes.is_zero();
+        let may_be_late = self.is_contended(call) || shares || kind.is_some_and(dials_late);
         match &call.told {
             Told::Busy { after } => *after == call.plan.time && waits,
             Told::Failed(Class::Busy, why) => {
