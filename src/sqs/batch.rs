@@ -151,8 +151,18 @@ async fn run_group<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, unavailable:
     run_lanes(run, lanes).await;
 }
 
-/// Runs these lanes concurrently, each from its first message.
+/// Runs these lanes, those with payloads in S3 beside the others: S3 may not reply.
 async fn run_lanes<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, lanes: Vec<usize>) {
+    let (with_pointers, others): (Vec<_>, Vec<_>) = lanes.into_iter().partition(|first| run.has_pointers_in(*first));
+    let concurrency = run.batch.settings.concurrency.get();
+    // Twice the concurrency, because as many messages may be settling. With S3 payloads only once, because the payloads
+    // of all these messages are in memory.
+    let others = run_concurrently(run, others, concurrency.saturating_mul(2));
+    join(run_concurrently(run, with_pointers, concurrency), others).await;
+}
+
+/// Runs at most this number of these lanes concurrently, each from its first message.
+async fn run_concurrently<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, lanes: Vec<usize>, most: usize) {
     stream::iter(lanes.into_iter().enumerate())
         .then(|(number, first)| async move {
             if number > 0 && number.is_multiple_of(WAVE) {
@@ -160,6 +170,6 @@ async fn run_lanes<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, lanes: Vec<u
             }
             first
         })
-        .for_each_concurrent(run.concurrent_lanes(), |first| run.run_lane(first))
+        .for_each_concurrent(most, |first| run.run_lane(first))
         .await;
 }

@@ -1,6 +1,7 @@
 //! One run of a batch.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::iter::successors;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -144,12 +145,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         by_receiver
     }
 
-    /// Number of lanes that run concurrently.
-    pub(super) fn concurrent_lanes(&self) -> usize {
-        let concurrency = self.batch.settings.concurrency.get();
-        // Twice the concurrency, because as many messages may be settling. With S3 payloads only once, because the
-        // payloads of all these messages would be in memory.
-        if self.has_pointers { concurrency } else { concurrency.saturating_mul(2) }
+    /// Whether any payload of this lane is in S3.
+    pub(super) fn has_pointers_in(&self, first: usize) -> bool {
+        let mut lane = successors(Some(first), |index| self.lanes.next[*index]);
+        self.has_pointers && lane.any(|index| self.payloads[index].pointer().is_some())
     }
 
     /// Processes the messages of a lane in order, up to the first one that must be delivered again: later messages of

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy};
-use idempotent_sqs::sqs::{Batch, Disposition};
+use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
@@ -41,6 +41,18 @@ async fn a_payload_is_waited_for_ten_seconds_and_not_beyond_the_time_for_work() 
         assert_eq!(outcomes(&reports), ["UNREADABLE"]);
         assert!(matches!(reports[0].disposition, Disposition::Redeliver { after: Some(_) }), "{reports:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_s3_does_not_reply_messages_without_a_payload_there_are_processed() {
+    let work = Seen::default();
+    let settings = with_payloads_in(Arc::new(SilentObjects));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let mut messages: Vec<_> = (0..48).map(|n| pointing(&format!("m{n}"), "one")).collect();
+    messages.extend((48..100).map(|n| Message::new(format!("m{n}"), n.to_string())));
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert!(reports[..48].iter().all(|report| report.outcome.as_str() == "UNREADABLE"), "{reports:?}");
+    assert!(reports[48..].iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
