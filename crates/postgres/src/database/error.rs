@@ -1,6 +1,7 @@
 //! Errors of the database, and what they mean for the work.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use idempotent_sqs::WorkError;
@@ -43,8 +44,8 @@ pub enum DatabaseError {
         /// true of any lock within a PL/pgSQL function, where the two are not distinguished.
         is_row_wait: bool,
     },
-    /// The statement does not match its parameters or rows.
-    #[error("the statement does not match its parameters or rows: {0}")]
+    /// The statement does not match its parameters or rows, has more than 65,535 parameters, or contains a NUL.
+    #[error("the statement does not match its parameters or rows, or cannot be sent: {0}")]
     InvalidStatement(String),
 }
 
@@ -109,8 +110,10 @@ impl From<tokio_postgres::Error> for DatabaseError {
                 is_row_wait: server.code().code() == sqlstate::LOCK_NOT_AVAILABLE && server.where_().is_some(),
             };
         }
-        let is_io_error = error.source().is_some_and(<dyn Error>::is::<std::io::Error>);
-        if error.is_closed() || is_io_error {
+        // The client could not write the statement, or read what it returns. The connection is intact.
+        let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
+        let io_error = error.source().and_then(<dyn Error>::downcast_ref);
+        if error.is_closed() || io_error.is_some_and(|error| !is_invalid(error)) {
             Self::ConnectionLost(Arc::new(error))
         } else {
             Self::InvalidStatement(error.to_string())

@@ -52,6 +52,35 @@ async fn wrong_data_and_violated_constraints_are_permanent_and_their_errors_quot
     assert!(reason.contains("22P02") && !reason.contains("4711"), "{reason}");
 }
 
+/// Inserts this number of rows with one statement, which has a parameter for each.
+struct InsertRows(usize);
+
+impl TransactionalWork<Message> for InsertRows {
+    async fn run(&self, transaction: &Transaction, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        let rows: Vec<_> = (1..=self.0).map(|number| format!("(${number}, 1)")).collect();
+        let keys = vec![&"card 4711" as _; self.0];
+        transaction.execute(&format!("INSERT INTO effects VALUES {}", rows.join(", ")), &keys).await?;
+        Ok(Vec::new())
+    }
+}
+
+/// The connection is intact: it is no outage, which would hold up other messages.
+#[tokio::test]
+async fn a_statement_that_cannot_be_sent_is_a_permanent_failure() {
+    let base = base().await;
+    done(&run(&flushed(), &inbox(InsertRows(65_535), database(&base.url()))).await);
+    let too_many = delivery("pay_2");
+    let inbox = inbox(InsertRows(65_536), database(&base.url()));
+    let reports = [
+        flushed().run(&too_many, &inbox, &Message::default()).await.unwrap(),
+        flushed().run(&too_many, &also(&base, "SET LOCAL app.tenant = 'a\0b'"), &Message::default()).await.unwrap(),
+    ];
+    for report in reports {
+        let (kind, reason) = failure(&report);
+        assert!(kind == PERMANENT && !reason.contains("4711"), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn an_error_that_a_function_raises_quotes_no_values_whatever_its_sqlstate() {
     let base = base().await;
