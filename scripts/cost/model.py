@@ -83,7 +83,7 @@ def runs_per_record(messages, shards):
 
 
 def redis_micros(messages, shards):
-    """CPU of Redis for a new message, from the line through the measured figures of a cluster (or of a single server,
+    """CPU of Redis for a delivery, from the line through the measured figures of a cluster (or of a single server,
     if `shards` is 0) over the script runs of a record."""
     measured = [
         (runs_per_record(batch, of), micros) for of, batch, micros in REDIS_MICROS if bool(of) == bool(shards)
@@ -101,7 +101,7 @@ def usable_bytes(node):
 
 
 def messages_per_second(node, shards, messages):
-    """New messages a second that the command threads of a cluster carry, with groups of so many messages."""
+    """Deliveries a second that the command threads of a cluster carry, with groups of so many messages."""
     return shards * node.thread * CPU_SHARE * 1e6 / redis_micros(messages, shards)
 
 
@@ -113,7 +113,7 @@ def group(load):
 def shards_for(load, node):
     """The fewest shards of this node type that hold the records and carry the rate."""
     shards = max(1, math.ceil(records(load) * RECORD_BYTES / usable_bytes(node)))
-    while messages_per_second(node, shards, group(load)) < load.rate:
+    while messages_per_second(node, shards, group(load)) < deliveries(load):
         shards += 1
     return shards
 
@@ -156,8 +156,8 @@ def sqs_requests(load):
     chunks = max(1, math.ceil(min(messages, calls) * load.body_bytes / 65536))
     receives = max(invocations(load) * math.ceil(messages / calls) * chunks, IDLE_POLLERS / LONG_POLL_SECONDS)
     deletions = invocations(load) * math.ceil(messages / calls)
-    changes = load.rate * load.failed_percent / 100
-    return receives + deletions + changes
+    failures = deliveries(load) - load.rate
+    return receives + deletions + failures
 
 
 def cache_lines(load):
@@ -166,7 +166,7 @@ def cache_lines(load):
         gb = max(0.1, records(load) * RECORD_BYTES / 1e9)
         yield "ElastiCache Serverless storage", usd("ElastiCache Serverless storage", gb * HOURS)
         # At least one unit for each of the two calls.
-        millions = 2 * load.rate * SECONDS / 1e6
+        millions = 2 * deliveries(load) * SECONDS / 1e6
         yield "ElastiCache Serverless units, at least", usd("ElastiCache Serverless units", millions)
         return
     node, shards = nodes(load)
@@ -176,7 +176,7 @@ def cache_lines(load):
 
 
 def network_lines(load):
-    own, messages, gb = fleet(load), load.rate * SECONDS, 1e-9
+    own, messages, gb = fleet(load), deliveries(load) * SECONDS, 1e-9
     nat = usd("NAT gateway", HOURS) + usd("public IPv4 address", HOURS)
     yield "NAT gateway and its address", own.nat_gateways * nat
     yield "SQS endpoint", usd("interface endpoint", own.endpoint_zones * HOURS)

@@ -46,6 +46,12 @@ class Arithmetic(unittest.TestCase):
 
     def test_a_failed_delivery_comes_again(self):
         self.assertAlmostEqual(model.deliveries(load_of(99, failed_percent=1)), 100)
+        # Each calls the webhook and Redis again.
+        once, twice = (dict(model.network_lines(load_of(10, failed_percent=percent))) for percent in (0, 50))
+        for line in ("webhook calls by NAT to the internet", "data to Redis between zones"):
+            self.assertAlmostEqual(twice[line] / once[line], 2)
+        once, twice = (model.sqs_requests(load_of(1000, failed_percent=percent)) for percent in (0, 50))
+        self.assertAlmostEqual(twice / once, 2 + 1000 / once)
 
     def test_memory_needs_shards(self):
         # 100 a second for 14 days are 120,960,000 records of 213 bytes, 25.8 GB. Half of 6.38 GiB is 3.43 GB: 8 shards.
@@ -54,9 +60,10 @@ class Arithmetic(unittest.TestCase):
 
     def test_cpu_needs_shards(self):
         for rate in range(100_000, 500_000, 50_000):
-            shards = model.shards_for(load_of(rate, retention_days=0.001), LARGE)
-            self.assertGreaterEqual(model.messages_per_second(LARGE, shards, 16), rate)
-            self.assertLess(model.messages_per_second(LARGE, shards - 1, 16), rate)
+            load = load_of(rate, retention_days=0.001)
+            shards = model.shards_for(load, LARGE)
+            self.assertGreaterEqual(model.messages_per_second(LARGE, shards, 16), model.deliveries(load))
+            self.assertLess(model.messages_per_second(LARGE, shards - 1, 16), model.deliveries(load))
 
     def test_more_shards_make_more_script_runs(self):
         # A batch of 10 is a claim and a settlement: 2 runs on one shard, 6 on three.
@@ -72,11 +79,11 @@ class Arithmetic(unittest.TestCase):
     def test_consumers_make_a_receive_and_a_deletion_for_ten_messages(self):
         # 10 receives and 10 deletions for 10 batches of 10, and a change of visibility for each failure.
         load = load_of(99, batch=10, window_s=1)
-        self.assertAlmostEqual(model.sqs_requests(load), 10 + 10 + 0.99)
+        self.assertAlmostEqual(model.sqs_requests(load), 10 + 10 + 1)
         # Ten bodies of 64 KiB are ten requests to receive them.
         large = load._replace(body_bytes=65_536)
-        self.assertAlmostEqual(model.sqs_requests(large), 100 + 10 + 0.99)
-        self.assertAlmostEqual(model.sqs_requests(load._replace(body_bytes=0)), 10 + 10 + 0.99)
+        self.assertAlmostEqual(model.sqs_requests(large), 100 + 10 + 1)
+        self.assertAlmostEqual(model.sqs_requests(load._replace(body_bytes=0)), 10 + 10 + 1)
         # Five pollers with long polls of 20 s.
         self.assertAlmostEqual(model.sqs_requests(load_of(0)), 0.25)
 
