@@ -163,6 +163,19 @@ async fn an_acquire_whose_reply_was_lost_is_released_as_soon_as_the_store_answer
     }
 }
 
+/// The reply would come after the time for work. The release has the time that is reserved for settling.
+#[tokio::test(start_paused = true)]
+async fn an_acquire_without_a_reply_at_the_end_of_the_time_for_work_is_released() {
+    let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));
+    let idempotency = Idempotency::new(&store, Policy::default());
+    store.next(StoreCall::Acquire, Fault::Slow(2 * TIME));
+    store.next(StoreCall::Settle, Fault::Refused);
+    assert!(idempotency.run(&delivery(), &told, "input").await.unwrap_err().is_unavailable());
+    let report = run(&idempotency, &told).await;
+    assert!(matches!(report.outcome, Outcome::Done { .. }), "{report:?}");
+    assert_eq!((report.attempts, report.recovery), (Some(1), false));
+}
+
 #[tokio::test(start_paused = true)]
 async fn eight_acquires_in_a_row_whose_owners_died_leave_attempts_to_do_the_work() {
     let (store, told) = (FaultyStore::new(MemoryStore::default()), ScriptedWork::always(Action::Return(b"")));

@@ -2,20 +2,26 @@
 //! calls the store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md. Some have two
 //! messages with one key and payload, of which one runs.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use harness::lines::{self, Line};
 use history::Rng;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, MessageAttribute, Visibility};
-use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, Store, WorkError, work_fn};
+use idempotent_sqs::{Claim, Idempotency, Key, MemoryStore, Policy, Store, WorkError, work_fn};
 use idempotent_sqs_testing::{BatchOutcome, Mapping, MappingSettings, Queue, QueueSettings, SendRequest};
+use tokio::time::sleep;
 
 use crate::lock;
 
 /// Number of invocations of a seed.
 const INVOCATIONS: usize = 20;
+
+/// How long a release takes.
+const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// The error of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,8 @@ enum Fault {
     Unreachable,
     /// The call may have been executed, and was not.
     Unavailable,
+    /// It was executed, and has no reply. Only acquires have this fault.
+    NoReply,
 }
 
 /// The calls that fail.
@@ -77,21 +85,23 @@ const ERROR: &str = "error";
 const WARNING: &str = "warning";
 /// A call that failed was made again.
 const REPEATED: &str = "repeated";
+/// The key is in conflict until its lease ends.
+const HELD: &str = "held";
 
 /// What is wrong with the invocations of this seed.
 pub async fn fail_store(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x57e0);
     let mut wrong = Vec::new();
     for number in 0..INVOCATIONS {
+        let fault =
+            *rng.pick(&[Fault::NotARecord, Fault::NotARecord, Fault::Unreachable, Fault::Unavailable, Fault::NoReply]);
         let case = Case {
-            fault: *rng.pick(&[Fault::NotARecord, Fault::NotARecord, Fault::Unreachable, Fault::Unavailable]),
-            calls: *rng.pick(&[
-                Calls::None,
-                Calls::Acquire,
-                Calls::Settle,
-                Calls::AcquireOfLetter,
-                Calls::SettleOfLetter,
-            ]),
+            fault,
+            calls: *rng.pick(if fault == Fault::NoReply {
+                &[Calls::Acquire][..]
+            } else {
+                &[Calls::None, Calls::Acquire, Calls::Settle, Calls::AcquireOfLetter, Calls::SettleOfLetter]
+            }),
             end: *rng.pick(&[End::Done, End::Failed, End::Unavailable, End::Permanent, End::Permanent]),
             changes_visibility: rng.happens(500),
             has_duplicate: rng.happens(300),
@@ -122,7 +132,7 @@ impl Case {
         let outcome = match self.fault {
             _ if is_started => "ACQUIRED",
             Fault::NotARecord => "NOT_A_RECORD",
-            Fault::Unreachable | Fault::Unavailable => "UNAVAILABLE",
+            Fault::Unreachable | Fault::Unavailable | Fault::NoReply => "UNAVAILABLE",
         };
         Shown {
             outcome: outcome.to_owned(),
@@ -145,6 +155,7 @@ impl Case {
                 (WARNING, is_letter && !is_sent && !self.is_outage()),
                 // What could not be recorded is repeated until the time for settling ends.
                 (REPEATED, is_started && self.fails(Calls::Settle) && self.is_outage()),
+                (HELD, is_started && self.fails(Calls::Settle)),
             ]),
         }
     }
@@ -182,6 +193,8 @@ impl Case {
         let visibility = self.changes_visibility.then(|| Visibility::with_replacement(|_, _| Ok(())));
         lines::take();
         let outcome = invocation.run(&Handler::new(batch, visibility)).await;
+        let later = AcquireRequest::new(Key::new("pay_1").expect("it has a text"));
+        let later = store.records.acquire(later).await;
         let lines = lines::take();
         let with = |text: &str| lines.iter().filter(|line| line.get("message") == Some(text)).collect::<Vec<_>>();
         let of_message = with("message");
@@ -198,12 +211,13 @@ impl Case {
                 (ERROR, matches!(outcome, BatchOutcome::Failed { .. })),
                 (WARNING, !with("a dead letter was not sent").is_empty()),
                 (REPEATED, lock(&store.failed).iter().filter(|call| **call != Calls::Acquire).count() > 1),
+                (HELD, matches!(later, Ok(Acquire::Conflict { .. }))),
             ]),
         }
     }
 }
 
-fn marks(marks: [(&'static str, bool); 4]) -> Vec<&'static str> {
+fn marks(marks: [(&'static str, bool); 5]) -> Vec<&'static str> {
     marks.into_iter().filter_map(|(mark, is_set)| is_set.then_some(mark)).collect()
 }
 
@@ -227,13 +241,17 @@ impl Failing {
         Err(match self.case.fault {
             Fault::NotARecord => StoreError::NotARecord(request.key.stored().into_owned()),
             Fault::Unreachable => StoreError::unreachable("refused"),
-            Fault::Unavailable => StoreError::unavailable("no reply"),
+            Fault::Unavailable | Fault::NoReply => StoreError::unavailable("no reply"),
         })
     }
 }
 
 impl Store for Failing {
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        if self.case.fault == Fault::NoReply {
+            let _executed = self.records.acquire(request).await;
+            return pending().await;
+        }
         self.check(&request, Calls::Acquire, Calls::AcquireOfLetter)?;
         self.records.acquire(request).await
     }
@@ -250,6 +268,7 @@ impl Store for Failing {
 
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         self.check(request, Calls::Settle, Calls::SettleOfLetter)?;
+        sleep(ROUND_TRIP).await;
         self.records.release(request, claim).await
     }
 }
