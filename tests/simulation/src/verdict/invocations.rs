@@ -100,6 +100,12 @@ impl Run {
         ends_us - reserve_us / 3 - PAUSE_US
     }
 
+    /// Until when visibility timeouts are changed in this invocation, µs.
+    pub(super) fn changes_end_us(&self, invoked: &Invoked) -> u64 {
+        let (ends_us, reserve_us) = self.time_us(invoked);
+        ends_us - reserve_us / 8
+    }
+
     /// Until when dead letters are sent in this invocation, µs.
     pub(super) fn letters_end_us(&self, invoked: &Invoked) -> u64 {
         let (ends_us, reserve_us) = self.time_us(invoked);

@@ -54,7 +54,8 @@ impl Run {
             };
             (apart, !is_moved)
         } else if let Some(expected) = self.expected_delay(invoked, calls, message) {
-            (expected, is_named_in(retained, message))
+            // A process may be frozen until just before the end.
+            (expected, is_named_in(retained, message) && invoked.until_us <= self.changes_end_us(invoked))
         } else if self.has_in_batch_duplicate(invoked, message) && !has_calls(calls, message) {
             return None;
         } else {

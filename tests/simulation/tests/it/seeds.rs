@@ -12,6 +12,7 @@ const FOUND: &[(u64, &str)] = &[
     (24, "a session was said to be opened without a reason after a login that its call had given up"),
     (27, "a run whose shortened lease had ended did not begin, and counted as an uncertain attempt"),
     (28, "a fault that was armed for a commit hit the next call, as the commit was not sent"),
+    (90, "a process that was frozen until just before the end was expected to change visibility timeouts"),
     (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (107, "a connection that was replaced after a wait for several locks was taken for one opened without a reason"),
     (149, "connections of a cluster that only signed in together were expected to have different logins"),
