@@ -172,6 +172,8 @@ impl Database {
                     self.connections.retain(|_, _| false);
                     last = Some(error);
                 }
+                // Nothing happened. It is prepared again.
+                Err(error @ DatabaseError::StatementOutdated) => last = Some(error),
                 outcome => return outcome,
             }
         }

@@ -57,7 +57,7 @@ impl Faults {
         let server = rng.pick(&self.redis.servers).clone();
         let peer = if rng.happens(600) { server.name() } else { receiver::NAME };
         match fault {
-            Fault::Cut if rng.happens(500) => network::arm(peer, Trigger::Cut),
+            Fault::Cut if rng.happens(500) => network::arm(peer, Trigger::Cut(0)),
             Fault::Cut => network::cut(process, peer),
             Fault::Partition if rng.happens(600) => {
                 // A process that knows the outcome of its work cannot record it, until its lease may have ended.

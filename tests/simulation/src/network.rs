@@ -50,8 +50,8 @@ pub enum Trigger {
     Freeze(Duration, bool),
     /// Its process is told to end.
     Kill(Arc<Notify>),
-    /// The stream ends, and what was sent is lost.
-    Cut,
+    /// The stream ends, and what was sent is lost, after this number of other sends.
+    Cut(u8),
     /// Its peer cannot reach this server for this time.
     Isolate(String, Duration),
 }
@@ -189,7 +189,7 @@ pub fn arm(host: &str, trigger: Trigger) {
     let what = match &trigger {
         Trigger::Freeze(..) => "does not run",
         Trigger::Kill(_) => "is killed",
-        Trigger::Cut => "loses a stream",
+        Trigger::Cut(_) => "loses a stream",
         Trigger::Isolate(..) => "has its peer isolated",
     };
     event(|| format!("FAULT {host} {what} as soon as it has sent something"));
@@ -238,7 +238,8 @@ impl Network {
         match self.triggers.remove(host) {
             Some(Trigger::Freeze(lasts, may_read)) => self.freeze(host, lasts, may_read),
             Some(Trigger::Kill(kill)) => kill.notify_one(),
-            Some(Trigger::Cut) => return true,
+            Some(Trigger::Cut(0)) => return true,
+            Some(Trigger::Cut(others)) => _ = self.triggers.insert(host.to_owned(), Trigger::Cut(others - 1)),
             Some(Trigger::Isolate(server, lasts)) => {
                 event(|| format!("FAULT {peer} and {server} are partitioned for {lasts:?}"));
                 self.partitioned.insert([peer.to_owned(), server], Instant::now() + lasts);

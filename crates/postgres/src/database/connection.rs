@@ -68,9 +68,10 @@ impl Connection {
         Ok(prepared)
     }
 
-    /// Removes the statement, so that it is prepared again at its next use.
-    pub(super) fn remove(&self, statement: &str) {
-        self.statements().remove(statement);
+    /// Removes all statements, so that each is prepared again at its next use. If one is outdated, the work may have
+    /// deallocated all.
+    pub(super) fn remove_statements(&self) {
+        self.statements().clear();
     }
 
     /// Ends the transaction with `COMMIT` or `ROLLBACK`, and resets the session in the same round trip. Returns whether

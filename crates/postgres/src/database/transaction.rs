@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::Object;
-use futures_util::future::{join, try_join};
+use futures_util::future::{join, join3, try_join};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, SimpleQueryMessage, Statement};
@@ -100,7 +100,7 @@ impl Transaction {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
             let affected = connection.client.execute(&first, parameters).await;
-            let affected = affected.map_err(|error| statement_error(connection, statements.first, error))?;
+            let affected = affected.map_err(|error| statement_error(connection, error))?;
             Ok((last, affected))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
@@ -131,7 +131,7 @@ impl Transaction {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let executed = connection.client.execute(&prepared, parameters).await;
-        executed.map_err(|error| statement_error(connection, statement, error))
+        executed.map_err(|error| statement_error(connection, error))
     }
 
     /// Executes a statement and returns its rows.
@@ -145,7 +145,7 @@ impl Transaction {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let rows = connection.client.query(&prepared, parameters).await;
-        rows.map_err(|error| statement_error(connection, statement, error))
+        rows.map_err(|error| statement_error(connection, error))
     }
 
     /// Executes a statement and returns its first row, if there is one.
@@ -168,9 +168,15 @@ impl Transaction {
             let closed = "closed before the commit was sent";
             return Err(CommitError::RolledBack(DatabaseError::ConnectionLost(Arc::from(Box::from(closed)))));
         }
-        // They are executed in this order. If the statement fails, the COMMIT rolls back.
-        let ended = join(connection.client.execute(last, parameters), connection.end("COMMIT")).await;
-        match ended {
+        // They are executed in this order. If the statement fails, the COMMIT rolls back, unless the work has ended the
+        // transaction.
+        let last = connection.client.execute(last, parameters);
+        let (last, begun, ended) =
+            join3(last, connection.client.simple_query(IS_BEGUN), connection.end("COMMIT")).await;
+        if shows_end(begun) != Some(false) {
+            return Err(CommitError::EndedByWork);
+        }
+        match (last, ended) {
             (Ok(1), Ok(is_reset)) => {
                 if is_reset {
                     self.return_to_pool();
@@ -205,15 +211,7 @@ impl Transaction {
     /// or refuses to. If the session has ended, it is not known either, and counts as not ended.
     pub(crate) async fn was_ended_by_work(&self) -> Option<bool> {
         let Ok(connection) = self.connection() else { return Some(false) };
-        match timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await.ok()? {
-            Ok(replies) => Some(!replies.iter().any(is_yes)),
-            Err(error) => {
-                // In an aborted transaction this query fails too, so the transaction still exists. Another error of the
-                // server says nothing, such as that of a cancelled query.
-                let is_aborted = is_of(&error, sqlstate::IN_FAILED_SQL_TRANSACTION);
-                (is_aborted || DatabaseError::from(error).is_of_the_connection()).then_some(false)
-            }
-        }
+        shows_end(timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await.ok()?)
     }
 
     /// Rolls back. If the server replies before the deadline, the connection returns to its pool, else it is closed.
@@ -240,9 +238,9 @@ impl Transaction {
 }
 
 /// An outdated statement is prepared again in the next transaction. This transaction can only be rolled back.
-fn statement_error(connection: &Connection, statement: &str, error: tokio_postgres::Error) -> DatabaseError {
+fn statement_error(connection: &Connection, error: tokio_postgres::Error) -> DatabaseError {
     if is_outdated(&error) {
-        connection.remove(statement);
+        connection.remove_statements();
         return DatabaseError::StatementOutdated;
     }
     error.into()
@@ -290,6 +288,19 @@ fn begin_statement(connection: &Connection, lock_timeout: Duration, ends: Instan
          SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
          {lock}{transaction_timeout}; SET LOCAL idempotent_sqs.begun = 'yes'"
     )
+}
+
+/// Whether the reply to [`IS_BEGUN`] shows that the transaction has ended. `None` if it does not say so.
+fn shows_end(reply: Result<Vec<SimpleQueryMessage>, tokio_postgres::Error>) -> Option<bool> {
+    match reply {
+        Ok(replies) => Some(!replies.iter().any(is_yes)),
+        Err(error) => {
+            // In an aborted transaction this query fails too, so the transaction still exists. Another error of the
+            // server says nothing, such as that of a cancelled query.
+            let is_aborted = is_of(&error, sqlstate::IN_FAILED_SQL_TRANSACTION);
+            (is_aborted || DatabaseError::from(error).is_of_the_connection()).then_some(false)
+        }
+    }
 }
 
 fn is_yes(reply: &SimpleQueryMessage) -> bool {

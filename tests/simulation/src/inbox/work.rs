@@ -73,6 +73,9 @@ impl TransactionalWork<Input> for Worker {
     }
 }
 
+/// The replies to the last statement and to the question whether the transaction exists come before it.
+const REPLY_TO_COMMIT: Trigger = Trigger::Cut(2);
+
 impl Worker {
     fn note(&self, input: &Input, change: impl FnOnce(&mut Vec<RunSeen>)) {
         change(&mut lock(&self.0.calls)[input.call].runs);
@@ -176,7 +179,11 @@ impl Worker {
             AtCommit::Fails(code) => server.fail_next(host, "COMMIT", code),
             AtCommit::Crash { before } => server.crash_at_commit(host, before),
             AtCommit::Lost { request, unreachable } => {
-                network::arm(if request { caller } else { host }, Trigger::Cut);
+                if request {
+                    network::arm(caller, Trigger::Cut(0));
+                } else {
+                    network::arm(host, REPLY_TO_COMMIT);
+                }
                 if !unreachable.is_zero() {
                     self.0.unreachable(input, Duration::from_millis(if request { 0 } else { 4 }), unreachable);
                 }
@@ -193,7 +200,7 @@ impl Worker {
         match input.plan.on_failure {
             OnFailure::Recorded | OnFailure::SessionEnds | OnFailure::Late => {}
             OnFailure::Fails(class) => return Err(Failure::Planned(class)),
-            OnFailure::LostReply => network::arm(&input.hosts.server, Trigger::Cut),
+            OnFailure::LostReply => network::arm(&input.hosts.server, REPLY_TO_COMMIT),
         }
         Ok(())
     }

@@ -127,17 +127,30 @@ fn inbox_runs(inbox: &Inbox<Refuses>) -> usize {
     inbox.work().runs.lock().unwrap().len()
 }
 
+#[tokio::test]
+async fn a_permanent_failure_is_not_final_if_record_failure_executes_rollback() {
+    let base = base().await;
+    base.client.batch_execute("CREATE TABLE refusals (key text NOT NULL, why text NOT NULL)").await.unwrap();
+    let refuses = Refuses { also: Some("ROLLBACK"), ..Refuses::default() };
+    let report = run(&flushed(), &inbox(refuses, database(&base.url()))).await;
+    assert!(!failure(&report).0.permanent, "{report:?}");
+    assert_eq!(base.count("SELECT count(*) FROM refusals").await, 0);
+}
+
 /// Takes effect, then fails permanently, unless its commit is to fail. Records the failure.
 struct Refuses {
     runs: Mutex<Vec<u64>>,
     fails: Option<fn() -> WorkError>,
     /// Why the failure cannot be recorded.
     unrecorded: Option<fn() -> WorkError>,
+    /// A statement that it executes after that.
+    also: Option<&'static str>,
 }
 
 impl Default for Refuses {
     fn default() -> Self {
-        Self { runs: Mutex::default(), fails: Some(|| WorkError::permanent("no such account")), unrecorded: None }
+        let fails: fn() -> WorkError = || WorkError::permanent("no such account");
+        Self { runs: Mutex::default(), fails: Some(fails), unrecorded: None, also: None }
     }
 }
 
@@ -160,6 +173,9 @@ impl TransactionalWork<Message> for Refuses {
         }
         let note = "INSERT INTO refusals VALUES ($1, $2)";
         transaction.execute(note, &[&claim.key().as_str(), &why.to_string()]).await?;
+        if let Some(also) = self.also {
+            transaction.execute(also, &[]).await?;
+        }
         Ok(())
     }
 }

@@ -181,6 +181,18 @@ async fn a_session_keeps_a_limited_number_of_prepared_statements() {
 }
 
 #[tokio::test]
+async fn statements_that_a_work_deallocates_before_it_fails_do_not_affect_later_messages() {
+    let base = base().await;
+    let (database, idempotency) = (one_connection(&base.url()), flushed());
+    done(&deliver(&idempotency, &inbox(Pay::default(), database.clone()), "first").await);
+    let fails = Pay { also: Some("DEALLOCATE ALL"), fails: Some(|| WorkError::permanent("wrong")), ..Pay::default() };
+    let bad = deliver(&idempotency, &inbox(fails, database.clone()), "bad").await;
+    assert!(failure(&bad).0.permanent, "{bad:?}");
+    let next = deliver(&idempotency, &inbox(Pay::default(), database), "innocent").await;
+    assert_eq!((done(&next), next.attempts), (b"receipt of innocent".as_slice(), Some(1)));
+}
+
+#[tokio::test]
 async fn statements_that_a_work_deallocates_do_not_affect_later_messages() {
     let base = base().await;
     let database = one_connection(&base.url());

@@ -60,7 +60,7 @@ async fn a_work_that_executes_commit_is_uncertain_also_if_its_session_is_read_on
                    CREATE TRIGGER read_only AFTER INSERT ON effects EXECUTE FUNCTION read_only_from_now_on()";
     base.client.batch_execute(trigger).await.unwrap();
     let reason = uncertain(&run(&flushed(), &inbox(commits_by_itself(None), database(&base.url()))).await);
-    assert!(reason.contains(REASON), "{reason}");
+    assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{reason}");
     assert_eq!((base.count(ROWS).await, base.count(EFFECTS).await), (1, 1));
 }
 
@@ -124,6 +124,32 @@ impl TransactionalWork<Message> for RollsBackAndShadows {
             transaction.execute(statement, &[]).await?;
         }
         Err(WorkError::permanent("no such account"))
+    }
+}
+
+/// Executes ROLLBACK, takes effect, and executes a statement that makes the last one of the inbox fail.
+struct RollsBackAndBreaks(&'static str);
+
+impl TransactionalWork<Message> for RollsBackAndBreaks {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        for statement in ["ROLLBACK", "INSERT INTO effects VALUES ('pay_1', 1)", self.0] {
+            transaction.execute(statement, &[]).await?;
+        }
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_work_that_executes_rollback_is_uncertain_also_if_the_last_statement_fails() {
+    for breaks in ["DEALLOCATE ALL", "SET search_path = pg_temp", "SET default_transaction_read_only = on"] {
+        let (base, idempotency) = (base().await, flushed());
+        let inbox = inbox(RollsBackAndBreaks(breaks), database(&base.url()));
+        for is_recovery in [false, true] {
+            let report = run(&idempotency, &inbox).await;
+            let reason = uncertain(&report);
+            assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{breaks}: {reason}");
+            assert_eq!(report.recovery, is_recovery, "{breaks}");
+        }
     }
 }
 
