@@ -136,6 +136,8 @@ async fn release_all<S: Store>(
 /// message, and then concurrently.
 async fn run_group<S: Store, W: Work<Message>>(run: &Run<'_, S, W>, unavailable: Option<&str>, mut lanes: Vec<usize>) {
     if let Some(receiver) = unavailable {
+        // Those with payloads in S3 are last: S3 may not reply.
+        lanes.sort_by_key(|first| run.has_pointers_in(*first));
         let mut started = 0;
         while started < lanes.len() && run.receivers.is_known_unavailable(receiver) {
             // A message of another lane may have the turn. No lane of another receiver waits for these.

@@ -20,8 +20,9 @@ pub struct ExtendedClient {
     /// Buckets that may be read. Without this list, any sender could make the function read objects with its own
     /// permissions. Default: none.
     pub buckets: Vec<String>,
-    /// Maximum payload size, bytes. All messages that run concurrently have their payloads in memory, and each takes
-    /// several times this size inside an envelope: docs/envelopes.md. Default: 4 MiB.
+    /// Maximum payload size, bytes. As many payloads as [`BatchSettings::concurrency`](super::BatchSettings::concurrency)
+    /// are in memory, and one for each receiver that is known to be unavailable. Each takes several times this size inside
+    /// an envelope: docs/envelopes.md. Default: 4 MiB.
     pub max_bytes: usize,
 }
 

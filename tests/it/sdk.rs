@@ -1,6 +1,7 @@
 //! The configuration of the AWS SDK that a program passes (`aws`).
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::aws::AwsConfig;
 use idempotent_sqs::config::{Config, Environment};
 use idempotent_sqs::lambda::Handler;
-use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, Message, Visibility};
 use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Policy};
 use idempotent_sqs_testing::{Queue, QueueSettings, SendRequest};
 use lambda_runtime::Context;
@@ -149,6 +150,24 @@ async fn the_response_is_returned_before_the_end_if_sqs_does_not_reply() {
     let response = handler.handle(&event([Record::new("m1")]), &context).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(response.batch_item_failures.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_processed_although_sqs_does_not_reply_to_dead_letters_of_others() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = config(&format!("http://{}", listener.local_addr().unwrap()));
+    let mut settings = BatchSettings::default();
+    settings.dead_letter_queue = Some(DeadLetterQueue::new("https://sqs.eu-central-1.amazonaws.com/1/letters", config));
+    settings.concurrency = NonZeroUsize::MIN;
+    let work = ScriptedWork::new(|run| match run.message_id.parse::<u8>() {
+        Ok(0..20) => Action::FailPermanently,
+        Ok(_) | Err(_) => Action::Return(b""),
+    });
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages: Vec<_> = (0..40).map(|number| Message::new(number.to_string(), "a payment")).collect();
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(15))).await.unwrap();
+    let done = reports.iter().filter(|report| report.disposition == Disposition::Done);
+    assert_eq!(done.count(), 20, "{reports:?}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::idempotency::{
     Claim, Deadline, Delivery, Fingerprint, Idempotency, Key, NextStep, Outcome, Policy, Recovery, Report, Store,
     StoreError, Work, WorkError, error_chain,
 };
-use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
+use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue, SendError};
 use crate::sqs::message::Message;
 use crate::sqs::message_report::MessageReport;
 
@@ -28,7 +28,11 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             Ok(dead_letter) => dead_letter,
             Err(why) => return not_sent(message, report, why, None),
         };
-        let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false) };
+        if self.letters_hang.load(Ordering::Relaxed) {
+            // Each would take seconds, which other messages need.
+            return not_sent(message, report, "SQS did not reply to another dead letter of the batch", Some(ADVICE));
+        }
+        let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false), hang: &self.letters_hang };
         let result = self.send_once(message, &work).await;
         let was_sent = work.sent.into_inner();
         self.ran.fetch_or(was_sent, Ordering::Relaxed);
@@ -100,12 +104,17 @@ struct SendDeadLetter<'a> {
     queue: &'a DeadLetterQueue,
     dead_letter: DeadLetterMessage,
     sent: AtomicBool,
+    /// Set if SQS does not reply.
+    hang: &'a AtomicBool,
 }
 
 impl Work<Message> for SendDeadLetter<'_> {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
         // A refused send is not an attempt, so that no number of them ends the attempts.
         let sent = self.queue.send(self.dead_letter.clone(), message, claim.ends()).await;
+        if let Err(SendError::NoReply) = sent {
+            self.hang.store(true, Ordering::Relaxed);
+        }
         sent.map_err(WorkError::busy)?;
         self.sent.store(true, Ordering::Relaxed);
         Ok(Vec::new())

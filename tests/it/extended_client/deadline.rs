@@ -1,12 +1,15 @@
 //! How long a payload is waited for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
-use idempotent_sqs::idempotency::{Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy};
+use idempotent_sqs::idempotency::{
+    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Work, WorkError,
+};
 use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
@@ -53,6 +56,29 @@ async fn while_s3_does_not_reply_messages_without_a_payload_there_are_processed(
     let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
     assert!(reports[..48].iter().all(|report| report.outcome.as_str() == "UNREADABLE"), "{reports:?}");
     assert!(reports[48..].iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
+}
+
+/// A work whose receiver is unavailable in its first run.
+#[derive(Default)]
+struct UnavailableOnce(AtomicBool);
+
+impl Work<Message> for UnavailableOnce {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        if self.0.swap(true, Ordering::Relaxed) { Ok(Vec::new()) } else { Err(WorkError::unavailable("no connection")) }
+    }
+}
+
+/// One message at a time is sent to a receiver that was unavailable.
+#[tokio::test(start_paused = true)]
+async fn while_s3_does_not_reply_a_receiver_that_was_unavailable_gets_a_message_without_a_payload_there() {
+    let settings = with_payloads_in(Arc::new(SilentObjects));
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let batch = Batch::new(idempotency, UnavailableOnce::default(), settings);
+    batch.run(&[Message::new("m0", "a payment")], Deadline::within(Duration::from_secs(30))).await.unwrap();
+    let mut messages: Vec<_> = (1..5).map(|n| pointing(&format!("m{n}"), "one")).collect();
+    messages.extend((5..11).map(|n| Message::new(format!("m{n}"), n.to_string())));
+    let reports = batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
+    assert!(reports[4..].iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
