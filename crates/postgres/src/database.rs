@@ -160,8 +160,8 @@ impl Database {
         statements: TransactionStatements,
         parameters: Parameters<'_>,
     ) -> Result<(Transaction, u64), DatabaseError> {
-        let mut last = None;
-        for _ in 0..BEGIN_TRIES {
+        let (mut failed, mut was_outdated) = (0, false);
+        loop {
             let connection = self.connection(ends).await?;
             // The time to begin, and to wait for a lock.
             let limit = 2 * self.timeout;
@@ -170,14 +170,16 @@ impl Database {
                 Err(error) if error.is_of_the_connection() => {
                     // The other pooled connections lead to the same server and have been idle as long.
                     self.connections.retain(|_, _| false);
-                    last = Some(error);
+                    failed += 1;
+                    if failed == BEGIN_TRIES {
+                        return Err(error);
+                    }
                 }
                 // Nothing happened. It is prepared again.
-                Err(error @ DatabaseError::StatementOutdated) => last = Some(error),
+                Err(DatabaseError::StatementOutdated) if !was_outdated => was_outdated = true,
                 outcome => return outcome,
             }
         }
-        Err(last.unwrap_or(DatabaseError::Timeout))
     }
 
     async fn connection(&self, ends: Instant) -> Result<Object<Dialer>, DatabaseError> {
