@@ -4,11 +4,13 @@
 //! - `roots`: the root certificates that TLS trusts
 //! - `dial`: opens connections
 //! - `connection`: one session: its prepared statements, and the end of each of its transactions
+//! - `begin`: the BEGIN of a transaction, and whether that still exists
 //! - `transaction`: the transaction that is passed to the work
 //! - `error`: errors, and what they mean for the work
 //! - `simulation`: streams of a simulated network, for tests
 
 mod address;
+mod begin;
 mod connection;
 mod dial;
 mod error;

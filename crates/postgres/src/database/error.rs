@@ -98,6 +98,11 @@ const RELAYS: [&str; 6] = [
     "dblink_res_error",
 ];
 
+/// Whether the server returned this SQLSTATE.
+pub(super) fn has_sqlstate(error: &tokio_postgres::Error, sqlstate: &str) -> bool {
+    error.code().is_some_and(|code| code.code() == sqlstate)
+}
+
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
         if let Some(server) = error.as_db_error() {

@@ -8,10 +8,12 @@ use deadpool::managed::Object;
 use futures_util::future::{join, join3, try_join};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Row, Statement};
 
+use super::begin::{begin_statement, has_ended};
 use super::connection::Connection;
 use super::dial::Dialer;
+use super::error::has_sqlstate;
 use super::{DatabaseError, MARGIN, before};
 use crate::sqlstate;
 
@@ -171,9 +173,8 @@ impl Transaction {
         // They are executed in this order. If the statement fails, the COMMIT rolls back, unless the work has ended the
         // transaction.
         let last = connection.client.execute(last, parameters);
-        let (last, begun, ended) =
-            join3(last, connection.client.simple_query(IS_BEGUN), connection.end("COMMIT")).await;
-        if shows_end(begun) != Some(false) {
+        let (last, has_ended, ended) = join3(last, has_ended(&connection.client), connection.end("COMMIT")).await;
+        if has_ended != Some(false) {
             return Err(CommitError::EndedByWork);
         }
         match (last, ended) {
@@ -187,12 +188,12 @@ impl Transaction {
             // The work deallocated the statement, or a pooler lost it. The connection is closed, so that none of its
             // prepared statements is used again.
             (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
-            (Err(error), _) if is_of(&error, sqlstate::DIVISION_BY_ZERO) => {
+            (Err(error), _) if has_sqlstate(&error, sqlstate::DIVISION_BY_ZERO) => {
                 self.roll_back().await;
                 Err(CommitError::NoRow)
             }
             // A server that accepts no writes has not executed the first statement.
-            (Err(error), _) if is_of(&error, sqlstate::READ_ONLY_SQL_TRANSACTION) => {
+            (Err(error), _) if has_sqlstate(&error, sqlstate::READ_ONLY_SQL_TRANSACTION) => {
                 self.roll_back().await;
                 Err(CommitError::MadeReadOnly)
             }
@@ -211,7 +212,7 @@ impl Transaction {
     /// or refuses to. If the session has ended, it is not known either, and counts as not ended.
     pub(crate) async fn was_ended_by_work(&self) -> Option<bool> {
         let Ok(connection) = self.connection() else { return Some(false) };
-        shows_end(timeout_at(self.end_of_wait(), connection.client.simple_query(IS_BEGUN)).await.ok()?)
+        timeout_at(self.end_of_wait(), has_ended(&connection.client)).await.ok()?
     }
 
     /// Rolls back. If the server replies before the deadline, the connection returns to its pool, else it is closed.
@@ -252,10 +253,6 @@ fn is_outdated(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-fn is_of(error: &tokio_postgres::Error, sqlstate: &str) -> bool {
-    error.code().is_some_and(|code| code.code() == sqlstate)
-}
-
 /// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000,
 /// has other meanings too, and the message is localized.
 const ROW_TYPE_CHANGED: &str = "RevalidateCachedQuery";
@@ -269,45 +266,3 @@ impl Drop for Transaction {
         }
     }
 }
-
-/// The BEGIN, with the timeouts by which the server itself ends the transaction. A timeout of 0 would disable it.
-fn begin_statement(connection: &Connection, lock_timeout: Duration, ends: Instant) -> String {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).map_or(MAX_MS, |ms| ms.clamp(1, MAX_MS));
-    let now = Instant::now();
-    let left = ms(ends.saturating_duration_since(now));
-    let lock = ms(lock_timeout.min(before(ends, 2 * MARGIN).saturating_duration_since(now)));
-    let transaction_timeout = if connection.has_transaction_timeout {
-        format!("; SET LOCAL transaction_timeout = {left}")
-    } else {
-        String::new()
-    };
-    // With `client_connection_check_interval` the server detects a disconnected client during a statement. The
-    // last setting shows whether a statement is executed within this transaction.
-    format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {left}; \
-         SET LOCAL idle_in_transaction_session_timeout = {left}; SET LOCAL client_connection_check_interval = \
-         {lock}{transaction_timeout}; SET LOCAL idempotent_sqs.begun = 'yes'"
-    )
-}
-
-/// Whether the reply to [`IS_BEGUN`] shows that the transaction has ended. `None` if it does not say so.
-fn shows_end(reply: Result<Vec<SimpleQueryMessage>, tokio_postgres::Error>) -> Option<bool> {
-    match reply {
-        Ok(replies) => Some(!replies.iter().any(is_yes)),
-        Err(error) => {
-            // In an aborted transaction this query fails too, so the transaction still exists. Another error of the
-            // server says nothing, such as that of a cancelled query.
-            let is_aborted = is_of(&error, sqlstate::IN_FAILED_SQL_TRANSACTION);
-            (is_aborted || DatabaseError::from(error).is_of_the_connection()).then_some(false)
-        }
-    }
-}
-
-fn is_yes(reply: &SimpleQueryMessage) -> bool {
-    matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("yes"))
-}
-
-const IS_BEGUN: &str = "SELECT current_setting('idempotent_sqs.begun', true)";
-
-/// The largest timeout of PostgreSQL, in milliseconds.
-const MAX_MS: u64 = 2_147_483_647;
