@@ -40,7 +40,8 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
        AND idempotency_inbox.fence <> excluded.fence";
 
 /// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work, when the
-/// setting is not set, it affects no row.
+/// setting is not set, it affects no row, and has no error: in a transaction that the work has begun since, an error would
+/// hide that the first one has ended.
 ///
 /// If a policy or a trigger keeps the row of the transaction from being updated, it divides by zero, so that no effect
 /// is committed without its result.
