@@ -46,9 +46,10 @@ pub enum Case {
     Ignored,
     /// A statement fails, and is rolled back to a savepoint.
     Savepoint,
-    /// Executes COMMIT or ROLLBACK, and succeeds or fails.
+    /// Executes COMMIT or ROLLBACK, then maybe another statement, and succeeds or fails.
     End {
         commits: bool,
+        then: Option<&'static str>,
         fails: Option<Class>,
     },
     /// Deallocates all prepared statements.
@@ -215,10 +216,9 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         13 => Case::WrongParameter,
         14 => Case::Ignored,
         15 | 16 => Case::Savepoint,
-        17..20 => {
-            let fails = if rng.happens(400) { Some(*rng.pick(&CLASSES)) } else { None };
-            Case::End { commits: rng.happens(500), fails }
-        }
+        17 => end(None, rng),
+        18 => end(Some("DEALLOCATE ALL"), rng),
+        19 => end(Some("BEGIN"), rng),
         20 => Case::Deallocate,
         21 => Case::MakeReadOnly,
         22..26 => Case::Leave(usize::try_from(rng.draw(0..LEAVES.len() as u64)).unwrap_or_default()),
@@ -227,6 +227,12 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         28 => Case::KeepRow,
         _ => Case::Succeed,
     }
+}
+
+/// `then` makes the last statement of the inbox fail, or be executed in another transaction.
+fn end(then: Option<&'static str>, rng: &mut Rng) -> Case {
+    let fails = if rng.happens(400) { Some(*rng.pick(&CLASSES)) } else { None };
+    Case::End { commits: rng.happens(500), then, fails }
 }
 
 fn at_commit(rng: &mut Rng, is_alone: bool) -> AtCommit {

@@ -144,9 +144,11 @@ impl Worker {
                 let _failed = transaction.execute("SELECT 1 / 0", &[]).await;
                 transaction.execute("ROLLBACK TO SAVEPOINT mine", &[]).await?;
             }
-            Case::End { commits, fails } => {
+            Case::End { commits, then, fails } => {
                 self.note_run(input, |run| run.has_ended = true);
-                transaction.execute(if commits { "COMMIT" } else { "ROLLBACK" }, &[]).await?;
+                for statement in [if commits { "COMMIT" } else { "ROLLBACK" }].into_iter().chain(then) {
+                    transaction.execute(statement, &[]).await?;
+                }
                 if let Some(class) = fails {
                     return Err(Failure::Planned(class));
                 }

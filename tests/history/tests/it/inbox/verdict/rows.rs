@@ -111,8 +111,8 @@ impl Seen {
         }
         for (number, run) in self.runs.iter().enumerate() {
             let sent = &self.sent[run.delivery];
-            // A session that was ended while it was idle does not say whether the work has ended its transaction.
-            let is_unknown = self.ended_idle.iter().any(|span| span.overlaps(sent.span()));
+            // A session that was ended, or cut off, does not say whether the work has ended its transaction.
+            let is_unknown = self.ended_idle.iter().chain(&self.disturbed).any(|span| span.overlaps(sent.span()));
             let is_permanent = (!run.has_ended || is_unknown)
                 && match &run.returned {
                     Some(Err(failed)) => failed.class == Class::Permanent,
