@@ -5,7 +5,7 @@
 //! - [`protocol`]: the state machine of a record, as pure functions
 //! - `store`: the contract with a store of records
 //! - `claim`: an attempt at a key, and the proof of ownership that it runs under
-//! - `work`: the contract with the business logic
+//! - `work`, `work_error`: the contract with the business logic
 //! - `acquire`, `attempt`, `settle`: the three steps
 //! - `panics`: catches panics in code of the program
 //! - `delivery`, `deadline`, `policy`: their input
@@ -37,6 +37,7 @@ mod results;
 mod settle;
 mod store;
 mod work;
+mod work_error;
 
 #[cfg(feature = "lambda")]
 pub(crate) use acquire::{FailedAcquire, read_own_record};
@@ -71,7 +72,8 @@ pub use store::{Acquire, Settled, Store, StoreError};
 pub(crate) use work::own_record;
 #[doc(hidden)]
 pub use work::{OwnRecord, RecordedAttempt};
-pub use work::{Work, WorkError, WorkErrorKind, WorkFn, work_fn};
+pub use work::{Work, WorkFn, work_fn};
+pub use work_error::{WorkError, WorkErrorKind};
 
 /// Runs a [`Work`] so that it takes effect once for each key.
 ///

@@ -12,7 +12,8 @@ use super::record::StoredResult;
 use super::report::{Outcome, Report};
 use super::settle::retry_until;
 use super::store::{Acquire, Store, StoreError};
-use super::work::{OwnRecord, Work, WorkError, own_record};
+use super::work::{OwnRecord, Work, own_record};
+use super::work_error::WorkError;
 use super::{Idempotency, NextStep};
 
 /// An acquire that the store did not answer.

@@ -11,7 +11,8 @@ use super::deadline::Deadline;
 use super::panics::catch_async;
 use super::policy::Recovery;
 use super::store::Store;
-use super::work::{RecordedAttempt, Work, WorkError, own_record};
+use super::work::{RecordedAttempt, Work, own_record};
+use super::work_error::WorkError;
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::report::{Outcome, Report};
-use super::work::{WorkError, WorkErrorKind};
+use super::work_error::{WorkError, WorkErrorKind};
 
 /// First step of the backoff.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);

@@ -16,7 +16,8 @@ use super::key::Key;
 use super::owner::Fence;
 use super::report::Outcome;
 use super::store::{Store, StoreError};
-use super::work::{Work, WorkError};
+use super::work::Work;
+use super::work_error::WorkError;
 
 /// What a closure may know of its [`Claim`]. It does not settle the record, so it can be cloned and moved.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::owner::Fence;
 use super::record::State;
 use super::store::StoreError;
-use super::work::WorkError;
+use super::work_error::WorkError;
 
 /// The outcome of one delivery. [`decision`](Report::decision) turns it into an instruction for the broker.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use super::panics::ProgramError;
 use super::record::{Failure, StoredResult};
 use super::report::{Outcome, Report};
 use super::store::{Settled, Store, StoreError};
-use super::work::{RecordedAttempt, WorkError, WorkErrorKind};
+use super::work::RecordedAttempt;
+use super::work_error::{WorkError, WorkErrorKind};
 use super::{AttemptResult, Idempotency};
 
 impl<S: Store> Idempotency<S> {

@@ -6,6 +6,7 @@
 //! - `credentials`: authenticates connections
 //! - `preflight`: checks the server's configuration
 //! - [`records`]: the operator's view of the records
+//! - `script_call`: a call of a script, which records share
 //! - `scripts`: the scripts' arguments and replies
 //! - `url`: the address of the server
 
@@ -14,6 +15,7 @@ mod connection;
 mod credentials;
 mod preflight;
 pub mod records;
+mod script_call;
 mod scripts;
 mod url;
 
@@ -25,7 +27,8 @@ use crate::idempotency::{Acquire, AcquireRequest, Claim, Failure, Key, Settled, 
 
 use batching::Batcher;
 use connection::Connection;
-use scripts::{NOT_A_RECORD, Request};
+use script_call::Request;
+use scripts::NOT_A_RECORD;
 
 #[cfg(feature = "simulation")]
 #[doc(hidden)]

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::unconstrained;
 
 use super::connection::{Connection, TRIES};
-use super::scripts::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
+use super::script_call::{NOT_LOCAL, PendingRequest, Reply, Request, ScriptCall};
 use crate::idempotency::StoreError;
 
 /// Maximum size of the requests that share a script call, bytes. A call that cannot be sent within its timeout fails

@@ -31,7 +31,7 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use super::credentials::is_rejected;
-use super::scripts::{Dialect, Keys, NOT_LOCAL, ScriptCall};
+use super::script_call::{Dialect, Keys, NOT_LOCAL, ScriptCall};
 use super::{RedisSettings, RedisSettingsError};
 use crate::credentials::CredentialsSource;
 use crate::idempotency::StoreError;

@@ -15,7 +15,7 @@ use redis::{RedisError, RedisResult, Value};
 
 use super::Connection;
 use super::errors::{is_about_state, is_reply};
-use crate::stores::redis::scripts::{NOT_LOCAL, ScriptCall};
+use crate::stores::redis::script_call::{NOT_LOCAL, ScriptCall};
 
 /// How long each record has its own call after a node refused a shared call, or after [`CALLS_IN_VAIN`]. The cluster
 /// may hide its shards behind one address, or refuse keys that are not declared.
