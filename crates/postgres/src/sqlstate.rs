@@ -40,6 +40,8 @@ pub(crate) const SERIALIZATION_FAILURE: &str = "40001";
 pub(crate) const DEADLOCK_DETECTED: &str = "40P01";
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 pub(crate) const UNDEFINED_COLUMN: &str = "42703";
+pub(crate) const DATATYPE_MISMATCH: &str = "42804";
+pub(crate) const UNDEFINED_FUNCTION: &str = "42883";
 pub(crate) const UNDEFINED_TABLE: &str = "42P01";
 pub(crate) const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
 /// An ON CONFLICT clause without a matching unique constraint.

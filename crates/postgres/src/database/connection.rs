@@ -2,25 +2,30 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use futures_util::TryStreamExt;
 use futures_util::future::ready;
 use tokio::task::JoinHandle;
+use tokio_postgres::error::{DbError, ErrorPosition};
 use tokio_postgres::{Client, Statement};
 
 use super::DatabaseError;
+use crate::sqlstate;
 
 /// A connection, and the statements prepared on it.
 pub(super) struct Connection {
     pub(super) client: Client,
     task: JoinHandle<()>,
     statements: Mutex<HashMap<String, Statement>>,
-    /// Whether the work has executed the SQL statement `PREPARE`. Only the end of the session removes such a statement,
-    /// because `DEALLOCATE ALL` would also remove those of the driver.
-    has_sql_prepare: AtomicBool,
+    /// How often statements were outdated.
+    outdated: AtomicU32,
+    /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
+    /// missing. Only the end of the session removes those of the work without those of the driver, and gives the driver
+    /// those back that it keeps for itself.
+    is_spent: AtomicBool,
     /// When it was opened, by the wall clock.
     pub(super) opened: SystemTime,
     /// Whether the server has `transaction_timeout`, as since PostgreSQL 17.
@@ -44,7 +49,8 @@ impl Connection {
             client,
             task,
             statements: Mutex::default(),
-            has_sql_prepare: AtomicBool::new(false),
+            outdated: AtomicU32::new(0),
+            is_spent: AtomicBool::new(false),
             opened,
             has_transaction_timeout,
         }
@@ -55,10 +61,15 @@ impl Connection {
         if let Some(prepared) = self.cached(statement) {
             return Ok(prepared);
         }
-        if is_sql_prepare(statement) {
-            self.has_sql_prepare.store(true, Ordering::Relaxed);
+        if uses_sql_prepare(statement) {
+            self.is_spent.store(true, Ordering::Relaxed);
         }
-        let prepared = self.client.prepare(statement).await?;
+        // After a change of a table, a pooler goes on to answer the same text for a statement that it has prepared before.
+        let prepared = match self.outdated.load(Ordering::Relaxed) {
+            0 => self.client.prepare(statement).await,
+            outdated => self.client.prepare(&format!("{statement}\n/* {outdated} */")).await,
+        };
+        let prepared = prepared.map_err(|error| self.error(error, is_row_type_outdated))?;
         let mut statements = self.statements();
         if statements.len() >= MAX_STATEMENTS {
             // Dropping a statement deallocates it on the server, once it is no longer in use.
@@ -68,10 +79,25 @@ impl Connection {
         Ok(prepared)
     }
 
-    /// Removes all statements, so that each is prepared again at its next use. If one is outdated, the work may have
-    /// deallocated all.
-    pub(super) fn remove_statements(&self) {
+    /// The error of a prepared statement that was executed. An outdated one is prepared again in the next transaction.
+    /// This transaction can only be rolled back.
+    pub(super) fn error_of_execution(&self, error: tokio_postgres::Error) -> DatabaseError {
+        self.error(error, |error| is_row_type_outdated(error) || is_parameter_type_outdated(error))
+    }
+
+    fn error(&self, error: tokio_postgres::Error, is_outdated: impl Fn(&DbError) -> bool) -> DatabaseError {
+        let Some(server) = error.as_db_error() else { return error.into() };
+        if server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME {
+            // A pooler lost it, unless the work handles prepared statements itself: then it is an error of the work.
+            let is_of_the_work = self.is_spent.swap(true, Ordering::Relaxed);
+            return if is_of_the_work { error.into() } else { DatabaseError::StatementOutdated };
+        }
+        if !is_outdated(server) {
+            return error.into();
+        }
+        self.outdated.fetch_add(1, Ordering::Relaxed);
         self.statements().clear();
+        DatabaseError::StatementOutdated
     }
 
     /// Ends the transaction with `COMMIT` or `ROLLBACK`, and resets the session in the same round trip. Returns whether
@@ -87,7 +113,7 @@ impl Connection {
             tracing::warn!(%error, "the session in PostgreSQL could not be reset, so its connection is closed");
             return Ok(false);
         }
-        Ok(!self.has_sql_prepare.load(Ordering::Relaxed))
+        Ok(!self.is_spent.load(Ordering::Relaxed))
     }
 
     fn cached(&self, statement: &str) -> Option<Statement> {
@@ -107,10 +133,24 @@ impl Drop for Connection {
     }
 }
 
-fn is_sql_prepare(statement: &str) -> bool {
+/// The type of a column that the statement returns has changed since it was prepared. The SQLSTATE, 0A000, has other
+/// meanings too, and the message is localized.
+fn is_row_type_outdated(error: &DbError) -> bool {
+    error.routine() == Some("RevalidateCachedQuery")
+}
+
+/// The type of a parameter was dropped, or the statement needs another one since it was prepared: it was analyzed again,
+/// as the position in the statement itself shows, and it was valid before.
+fn is_parameter_type_outdated(error: &DbError) -> bool {
+    let is_in_statement = matches!(error.position(), Some(ErrorPosition::Original(_)));
+    let types = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH];
+    error.routine() == Some("getTypeBinaryInputInfo") || (is_in_statement && types.contains(&error.code().code()))
+}
+
+fn uses_sql_prepare(statement: &str) -> bool {
     let statement = after_comments(statement);
     let end = statement.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(statement.len());
-    statement[..end].eq_ignore_ascii_case("PREPARE")
+    ["PREPARE", "EXECUTE", "DEALLOCATE"].iter().any(|word| statement[..end].eq_ignore_ascii_case(word))
 }
 
 /// The statement without white space, comments and empty statements in front of it. Comments in `/* */` may be nested.

@@ -25,7 +25,7 @@ pub enum DatabaseError {
     /// The server did not reply within the timeout.
     #[error("PostgreSQL did not reply within the timeout")]
     Timeout,
-    /// A prepared statement is no longer valid: the type of its rows has changed, or a pooler has lost it.
+    /// A prepared statement is no longer valid: the type of its rows or parameters has changed, or a pooler has lost it.
     #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
     StatementOutdated,
     /// The server returned an error.
@@ -156,9 +156,10 @@ impl DatabaseError {
     }
 
     /// Whether a transaction may be committed although its COMMIT failed with this error: the reply was lost, or the
-    /// server shuts down and may have committed before.
+    /// server shuts down and may have committed before. The COMMIT after an outdated statement rolls back.
     pub(super) fn leaves_commit_unknown(&self) -> bool {
-        self.code().is_none() || self.is_of_the_connection()
+        let has_reply = self.code().is_some() || matches!(self, Self::StatementOutdated);
+        !has_reply || self.is_of_the_connection()
     }
 
     /// Whether the failure is unrelated to the message, and other messages would fail too. The attempt is then not

@@ -102,7 +102,7 @@ impl Transaction {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
             let affected = connection.client.execute(&first, parameters).await;
-            let affected = affected.map_err(|error| statement_error(connection, error))?;
+            let affected = affected.map_err(|error| connection.error_of_execution(error))?;
             Ok((last, affected))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
@@ -133,7 +133,7 @@ impl Transaction {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let executed = connection.client.execute(&prepared, parameters).await;
-        executed.map_err(|error| statement_error(connection, error))
+        executed.map_err(|error| connection.error_of_execution(error))
     }
 
     /// Executes a statement and returns its rows.
@@ -147,7 +147,7 @@ impl Transaction {
         let connection = self.connection()?;
         let prepared = connection.prepared(statement).await?;
         let rows = connection.client.query(&prepared, parameters).await;
-        rows.map_err(|error| statement_error(connection, error))
+        rows.map_err(|error| connection.error_of_execution(error))
     }
 
     /// Executes a statement and returns its first row, if there is one.
@@ -185,9 +185,6 @@ impl Transaction {
                 Ok(())
             }
             (Ok(_), Ok(_)) => Err(CommitError::EndedByWork),
-            // The work deallocated the statement, or a pooler lost it. The connection is closed, so that none of its
-            // prepared statements is used again.
-            (Err(error), _) if is_outdated(&error) => Err(CommitError::RolledBack(DatabaseError::StatementOutdated)),
             (Err(error), _) if has_sqlstate(&error, sqlstate::DIVISION_BY_ZERO) => {
                 self.roll_back().await;
                 Err(CommitError::NoRow)
@@ -198,7 +195,7 @@ impl Transaction {
                 Err(CommitError::MadeReadOnly)
             }
             (Err(error), _) | (Ok(_), Err(error)) => {
-                let error = DatabaseError::from(error);
+                let error = connection.error_of_execution(error);
                 if error.leaves_commit_unknown() {
                     return Err(CommitError::Unknown(error));
                 }
@@ -237,25 +234,6 @@ impl Transaction {
         self.connection.as_deref().ok_or(DatabaseError::Timeout)
     }
 }
-
-/// An outdated statement is prepared again in the next transaction. This transaction can only be rolled back.
-fn statement_error(connection: &Connection, error: tokio_postgres::Error) -> DatabaseError {
-    if is_outdated(&error) {
-        connection.remove_statements();
-        return DatabaseError::StatementOutdated;
-    }
-    error.into()
-}
-
-fn is_outdated(error: &tokio_postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|error| {
-        error.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME || error.routine() == Some(ROW_TYPE_CHANGED)
-    })
-}
-
-/// The routine of the server that reports that the row type of a prepared statement has changed. The SQLSTATE, 0A000,
-/// has other meanings too, and the message is localized.
-const ROW_TYPE_CHANGED: &str = "RevalidateCachedQuery";
 
 /// A transaction that is dropped before its end may have statements in flight, so its connection is closed, and the
 /// server rolls back.

@@ -6,6 +6,7 @@ mod encoding;
 mod failures;
 mod no_attempt;
 mod once;
+mod outdated;
 mod pool;
 mod refusals;
 mod rows;

@@ -44,7 +44,7 @@ impl Truth<'_> {
             Ok(_) => match (plan.case, plan.at_commit) {
                 // A later statement of an aborted transaction fails with another error, which counts.
                 (Case::Ignored, AtCommit::Nothing) => Class::Retryable,
-                (Case::Deallocate, AtCommit::Nothing) => Class::Busy,
+                (Case::Deallocate, AtCommit::Nothing) => Class::Retryable,
                 (Case::MakeReadOnly, AtCommit::Nothing) => {
                     let mut expected =
                         vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY), Expected::DoneByAnother];

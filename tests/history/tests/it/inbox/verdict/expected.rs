@@ -50,9 +50,9 @@ impl Seen {
                     return self.after_lookup(sent, &[Class::Unavailable]);
                 }
                 Case::AtCommit(code) => Class::of(code),
-                // A later statement of an aborted transaction fails with another error, which counts.
-                Case::Ignored => Class::Retryable,
-                Case::Deallocate => Class::Busy,
+                // A later statement of an aborted transaction fails with another error, which counts. So does one without its
+                // prepared statement.
+                Case::Ignored | Case::Deallocate => Class::Retryable,
                 Case::KeepRow => return vec![Expected::Failed(Class::Retryable, "was not updated")],
                 // The row is looked up, as after a lost reply.
                 Case::MakeReadOnly => {
