@@ -161,12 +161,7 @@ impl DeadLetterQueue {
     ///
     /// ## Cancel safety
     /// If the future is dropped, the message may have been sent.
-    pub(super) async fn send(
-        &self,
-        message: DeadLetterMessage,
-        from: &Message,
-        until: Instant,
-    ) -> Result<(), SendError> {
+    pub(super) async fn send(&self, message: DeadLetterMessage, from: &Message, until: Instant) -> Result<(), String> {
         match &*self.sqs {
             Sqs::Client(client) => {
                 let until = until.min(Instant::now() + TIMEOUT);
@@ -181,23 +176,14 @@ impl DeadLetterQueue {
                 // The SDK panics if no certificate of this system can be loaded.
                 match catch_async(timeout_at(until, send)).await {
                     Some(Ok(Ok(_))) => Ok(()),
-                    Some(Ok(Err(error))) => Err(SendError::Failed(error_chain(&error))),
-                    Some(Err(_elapsed)) => Err(SendError::NoReply),
-                    None => Err(SendError::Failed(format!("the AWS SDK panicked: {NO_CERTIFICATES}"))),
+                    Some(Ok(Err(error))) => Err(error_chain(&error)),
+                    Some(Err(_elapsed)) => Err("SQS did not reply in time".to_owned()),
+                    None => Err(format!("the AWS SDK panicked: {NO_CERTIFICATES}")),
                 }
             }
-            Sqs::Replacement(send) => send(message).map_err(SendError::Failed),
+            Sqs::Replacement(send) => send(message),
         }
     }
-}
-
-/// Why a letter was not sent.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SendError {
-    #[error("SQS did not reply in time")]
-    NoReply,
-    #[error("{0}")]
-    Failed(String),
 }
 
 fn with_message(request: SendMessageFluentBuilder, message: DeadLetterMessage) -> SendMessageFluentBuilder {

@@ -155,7 +155,22 @@ async fn the_response_is_returned_before_the_end_if_sqs_does_not_reply() {
 #[tokio::test(start_paused = true)]
 async fn messages_are_processed_although_sqs_does_not_reply_to_dead_letters_of_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = config(&format!("http://{}", listener.local_addr().unwrap()));
+    process_beside_dead_letters(&format!("http://{}", listener.local_addr().unwrap())).await;
+}
+
+#[tokio::test]
+async fn messages_are_processed_although_sqs_is_slow_to_refuse_dead_letters_of_others() {
+    let refuse = async |_request| {
+        sleep(Duration::from_secs(2)).await;
+        Answer::with(503, &[], br#"{"__type":"ServiceUnavailable"}"#)
+    };
+    let server = Server::start(refuse).await;
+    process_beside_dead_letters(&format!("http://{}", server.address())).await;
+}
+
+/// Twenty messages are dead letters, and twenty later ones are done.
+async fn process_beside_dead_letters(endpoint: &str) {
+    let config = config(endpoint);
     let mut settings = BatchSettings::default();
     settings.dead_letter_queue = Some(DeadLetterQueue::new("https://sqs.eu-central-1.amazonaws.com/1/letters", config));
     settings.concurrency = NonZeroUsize::MIN;

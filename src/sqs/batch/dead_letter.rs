@@ -7,12 +7,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::run::Run;
 use crate::idempotency::{
     Claim, Deadline, Delivery, Fingerprint, Idempotency, Key, NextStep, Outcome, Policy, Recovery, Report, Store,
     StoreError, Work, WorkError, error_chain,
 };
-use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue, SendError};
+use crate::sqs::dead_letter_queue::{DeadLetterMessage, DeadLetterQueue};
 use crate::sqs::message::Message;
 use crate::sqs::message_report::MessageReport;
 
@@ -28,11 +30,11 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             Ok(dead_letter) => dead_letter,
             Err(why) => return not_sent(message, report, why, None),
         };
-        if self.letters_hang.load(Ordering::Relaxed) {
-            // Each would take seconds, which other messages need.
-            return not_sent(message, report, "SQS did not reply to another dead letter of the batch", Some(ADVICE));
+        let is_slow = &self.letters_fail_slowly;
+        if is_slow.load(Ordering::Relaxed) {
+            return not_sent(message, report, "SQS was slow to fail another dead letter of the batch", Some(ADVICE));
         }
-        let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false), hang: &self.letters_hang };
+        let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false), is_slow };
         let result = self.send_once(message, &work).await;
         let was_sent = work.sent.into_inner();
         self.ran.fetch_or(was_sent, Ordering::Relaxed);
@@ -87,6 +89,9 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     }
 }
 
+/// After a send that failed as late as this, no further one of the batch is tried: other messages need the time.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// What to do if SQS refused the message or did not respond.
 const ADVICE: &str = "check that the function may call sqs:SendMessage on DEAD_LETTER_QUEUE_URL and can reach SQS";
 
@@ -104,17 +109,18 @@ struct SendDeadLetter<'a> {
     queue: &'a DeadLetterQueue,
     dead_letter: DeadLetterMessage,
     sent: AtomicBool,
-    /// Set if SQS does not reply.
-    hang: &'a AtomicBool,
+    /// Set if the send failed after [`SLOW`].
+    is_slow: &'a AtomicBool,
 }
 
 impl Work<Message> for SendDeadLetter<'_> {
     async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
-        // A refused send is not an attempt, so that no number of them ends the attempts.
+        let begun = Instant::now();
         let sent = self.queue.send(self.dead_letter.clone(), message, claim.ends()).await;
-        if let Err(SendError::NoReply) = sent {
-            self.hang.store(true, Ordering::Relaxed);
+        if sent.is_err() && begun.elapsed() >= SLOW {
+            self.is_slow.store(true, Ordering::Relaxed);
         }
+        // A refused send is not an attempt, so that no number of them ends the attempts.
         sent.map_err(WorkError::busy)?;
         self.sent.store(true, Ordering::Relaxed);
         Ok(Vec::new())

@@ -61,8 +61,8 @@ pub(super) struct Run<'a, S, W> {
     unanswered: UnboundedSender<FailedAcquire>,
     /// Whether any work ran, or any dead letter was sent.
     pub(super) ran: AtomicBool,
-    /// Whether SQS did not reply to a dead letter. No further one is sent.
-    pub(super) letters_hang: AtomicBool,
+    /// Whether the send of a dead letter failed slowly. No further one is sent.
+    pub(super) letters_fail_slowly: AtomicBool,
 }
 
 /// Why a message is not sent to its receiver.
@@ -108,7 +108,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             outages: Outages::default(),
             unanswered,
             ran: AtomicBool::new(false),
-            letters_hang: AtomicBool::new(false),
+            letters_fail_slowly: AtomicBool::new(false),
         }
     }
 
