@@ -4,6 +4,7 @@
 
 mod parsed_events;
 
+use std::env;
 use std::pin::Pin;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -58,7 +59,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// before the first invocation, so nothing in a snapshot can be outdated.
     ///
     /// # Errors
-    /// If the Lambda Runtime API cannot be reached.
+    /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached.
     ///
     /// ## Cancel safety
     /// If the future is dropped, so is the current invocation, as if the future of [`handle`](Self::handle) were
@@ -69,6 +70,13 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         S: 'static,
         W: 'static,
     {
+        // The runtime would panic.
+        if env::var_os("AWS_LAMBDA_RUNTIME_API").is_none() {
+            return Err(
+                "AWS_LAMBDA_RUNTIME_API is not set: start this function by AWS Lambda, or with `cargo lambda watch`"
+                    .into(),
+            );
+        }
         let handler = Arc::new(self);
         let events = ParsedEvents::default();
         let parse = events.clone();

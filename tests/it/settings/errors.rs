@@ -405,6 +405,12 @@ async fn output_of(settings: &[Settings<'_>]) -> String {
 }
 
 #[tokio::test]
+async fn a_function_that_lambda_did_not_start_says_how_to_start_it() {
+    let output = output_of(&[REQUIRED]).await;
+    assert!(output.contains("with `cargo lambda watch`"), "{output}");
+}
+
+#[tokio::test]
 async fn a_function_with_invalid_settings_logs_every_error_and_does_not_start() {
     let redis = format!("redis://user:{PASSWORD}@cache:port");
     for format in ["JSON", "Text"] {
