@@ -24,7 +24,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use expectation::{Expectation, Granted, failure, result};
+use expectation::{Expectation, Granted, Seen, failure, result};
 use harness::redis::Redis;
 use harness::with;
 use memory::difference_in_memory;
@@ -34,6 +34,7 @@ const ACQUIRE: &str = include_str!("../../lua/acquire.lua");
 const COMPLETE: &str = include_str!("../../lua/complete.lua");
 const FAIL: &str = include_str!("../../lua/fail.lua");
 const RELEASE: &str = include_str!("../../lua/release.lua");
+const FORGET: &str = include_str!("../../lua/forget.lua");
 
 /// Number of sequences that share a round trip and a seed.
 const BATCH: u64 = 100;
@@ -59,6 +60,23 @@ enum Step {
     Fail(Vec<Settle>),
     /// With the owner's claim if it has one, otherwise with the attempt only.
     Release(Vec<Settle>),
+    /// By an operator. No other store has it.
+    Forget(Forget),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Forget {
+    key: u8,
+    force: bool,
+    /// What has changed since the operator read the record.
+    changed: Option<Changed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Changed {
+    State,
+    Marks,
+    Fence,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +115,12 @@ fn sequences() -> impl Strategy<Value = Sequence> {
     let acquire = asks.prop_map(Step::Acquire);
     let settle = (key.clone(), owner, prop::bool::weighted(0.2), 0..4_u8)
         .prop_map(|(key, owner, by_first, how)| Settle { key, owner, by_first, how });
+    let changed = prop_oneof![
+        3 => Just(None),
+        1 => prop_oneof![Just(Changed::State), Just(Changed::Marks), Just(Changed::Fence)].prop_map(Some),
+    ];
+    let forget =
+        (key.clone(), prop::bool::ANY, changed).prop_map(|(key, force, changed)| Forget { key, force, changed });
     let pass = prop_oneof![
         3 => prop_oneof![Just(1), Just(999), Just(1000), Just(1001), Just(19_999), Just(20_000), Just(999_500)],
         3 => 0..2_000_000_i64,
@@ -111,6 +135,7 @@ fn sequences() -> impl Strategy<Value = Sequence> {
         3 => vec(settle, 1..4).prop_map(Step::Release),
         5 => pass.prop_map(Step::Pass),
         1 => key.prop_map(Step::Evict),
+        2 => forget.prop_map(Step::Forget),
     ];
     let max_attempts = prop_oneof![4 => 1..4_u8, 1 => Just(255)];
     // The last one is `Duration::MAX`, the default.

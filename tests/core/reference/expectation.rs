@@ -1,5 +1,6 @@
 //! The expected answers and records, from the pure functions of `protocol`.
 
+use super::scripts::bytes;
 use super::*;
 
 /// The expected records, and the claims that were granted.
@@ -18,6 +19,18 @@ pub(super) struct Granted {
     pub(super) fence: Fence,
     pub(super) attempt: u8,
     pub(super) recovery: bool,
+}
+
+/// What an operator sees of a record: its state, its failure, and its fence.
+pub(super) type Seen = (u8, Failure, Fence);
+
+fn seen_of(record: &Record) -> Seen {
+    let (letter, failure) = match record.state {
+        RecordState::Processing { .. } => (b'P', Failure::default()),
+        RecordState::Completed { .. } => (b'C', Failure::default()),
+        RecordState::Failed(failure) => (b'F', failure),
+    };
+    (letter, failure, record.fence)
 }
 
 /// A claim that was never granted, with a fence below all others.
@@ -123,6 +136,34 @@ impl Expectation {
         let claim = protocol::SettleRequest { request: &attempt, fence, number };
         let in_doubt = Some(claim).filter(|_| at.is_some() && recovery);
         self.step(settle.key, |record, now| protocol::release(record, &attempt, in_doubt, now))
+    }
+
+    /// What the operator has seen.
+    pub(super) fn seen(&self, forget: Forget) -> Seen {
+        let Some(record) = self.records.get(&forget.key) else { return (b'P', Failure::default(), Fence(7)) };
+        let (letter, failure, fence) = seen_of(record);
+        match forget.changed {
+            None => (letter, failure, fence),
+            Some(Changed::State) => (if letter == b'F' { b'C' } else { b'F' }, failure, fence),
+            Some(Changed::Marks) => (letter, Failure { uncertain: !failure.uncertain, ..failure }, fence),
+            Some(Changed::Fence) => (letter, failure, Fence(fence.0 - 1)),
+        }
+    }
+
+    /// The reply of the script.
+    pub(super) fn forget(&mut self, forget: Forget) -> Vec<u8> {
+        let Some(record) = self.records.get(&forget.key) else { return b"ABSENT".to_vec() };
+        if seen_of(record) != self.seen(forget) {
+            return [b"CHANGED ", &bytes(record)[..12]].concat();
+        }
+        if let RecordState::Processing { lease_end_ms, .. } = record.state
+            && lease_end_ms * 1000 > self.now_us
+            && !forget.force
+        {
+            return format!("HELD {}", (lease_end_ms * 1000 - self.now_us).div_ceil(1000)).into();
+        }
+        self.records.remove(&forget.key);
+        b"FORGOTTEN".to_vec()
     }
 
     /// The argument of release: the record to restore if it was lost.

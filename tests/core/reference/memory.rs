@@ -18,7 +18,7 @@ pub(super) async fn difference_in_memory(sequence: &Sequence) -> Option<String> 
                 reference.pass(i64::try_from(ms * 1000).unwrap());
                 tokio::time::advance(Duration::from_millis(ms)).await;
             }
-            Step::Evict(_) => {}
+            Step::Evict(_) | Step::Forget(_) => {}
             Step::Acquire(asks) => {
                 for ask in asks {
                     let granted = reference.granted(*ask);

@@ -37,6 +37,12 @@ pub(super) fn bytes(record: &Record) -> Vec<u8> {
     bytes
 }
 
+/// What an operator has seen of a record, as documented in `forget.lua`.
+fn seen((letter, failure, fence): &Seen) -> Vec<u8> {
+    let marks = u8::from(failure.uncertain) | u8::from(failure.permanent) << 1;
+    [&[*letter, marks], &fence.0.to_be_bytes()[..]].concat()
+}
+
 /// The script's reply to an acquire. `record` is the record after it.
 pub(super) fn acquire_reply(answer: &AcquireAnswer, record: Option<&Record>) -> Vec<u8> {
     match answer {
@@ -68,6 +74,7 @@ pub(super) struct Scripts {
     pub(super) complete: String,
     pub(super) fail: String,
     pub(super) release: String,
+    pub(super) forget: String,
 }
 
 /// An expected reply, and the step of the sequence that it belongs to.
@@ -87,7 +94,7 @@ pub(super) enum Reply {
 
 impl Scripts {
     pub(super) async fn load(redis: &Redis) -> Self {
-        let [acquire, complete, fail, release] = [
+        let [acquire, complete, fail, release, forget] = [
             (ACQUIRE, "redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }"),
             (
                 COMPLETE,
@@ -96,6 +103,7 @@ impl Scripts {
             ),
             (FAIL, "'PX', retention", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention"),
             (RELEASE, "'PX', retention", "'PXAT', ARGV[#ARGV - 1] * 1000 + math.floor(ARGV[#ARGV] / 1000) + retention"),
+            (FORGET, "redis.call('TIME')", "{ ARGV[#ARGV - 1], ARGV[#ARGV] }"),
         ]
         .map(|(script, server_clock, argument)| {
             assert_eq!(script.matches(server_clock).count(), 1, "a script reads the clock in one place");
@@ -106,8 +114,8 @@ impl Scripts {
             redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut connection).await.unwrap()
         };
         let (acquire, complete) = (load(&acquire).await, load(&complete).await);
-        let (fail, release) = (load(&fail).await, load(&release).await);
-        Self { connection, acquire, complete, fail, release }
+        let (fail, release, forget) = (load(&fail).await, load(&release).await, load(&forget).await);
+        Self { connection, acquire, complete, fail, release, forget }
     }
 
     /// The first difference in each sequence that differs from the reference.
@@ -172,6 +180,12 @@ impl Scripts {
                         let answers = settles.iter().map(|settle| settle_reply("RELEASED", reference.release(*settle)));
                         expect(Reply::Answers(answers.collect()));
                         settles.iter().map(|settle| settle.key).collect()
+                    }
+                    Step::Forget(forget) => {
+                        let (keys, seen) = ([key(forget.key)].into_iter(), seen(&reference.seen(*forget)));
+                        call(&mut pipe, &self.forget, keys, &[forget.force.into()], [seen], reference.now_us);
+                        expect(Reply::Answers(vec![reference.forget(*forget)]));
+                        vec![forget.key]
                     }
                     Step::Complete(settles) => {
                         let keys = settles.iter().map(|settle| key(settle.key));

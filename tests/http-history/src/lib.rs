@@ -39,6 +39,7 @@ use harness::soon;
 use harness::torture::tally::lock;
 use history::{Outside, Rng};
 use idempotent_sqs::RedisSettings;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -55,6 +56,9 @@ pub use verdict::Seen;
 pub const SERVICES: usize = KINDS.len() + 1;
 
 const CLIENTS: usize = 12;
+
+/// Number of keys that are finished at once.
+const FINISHING: usize = 100;
 
 /// Runs services and clients with faults, and then without, until each key has a response that is kept.
 ///
@@ -93,10 +97,15 @@ pub async fn contend(
         "a handler runs after all services were drained"
     );
     let last = Arc::new(service(KINDS.len(), LAST));
+    // The replies of Redis would be late if all finished at once.
+    let turns = Arc::new(Semaphore::new(FINISHING));
     let mut clients = JoinSet::new();
     for identities in requests.identities() {
-        let (requests, last, rng) = (Arc::clone(&requests), Arc::clone(&last), rng.fork());
-        clients.spawn(async move { requests.finish(rng, &last, &identities).await });
+        let (requests, last, rng, turns) = (Arc::clone(&requests), Arc::clone(&last), rng.fork(), Arc::clone(&turns));
+        clients.spawn(async move {
+            let _turn = turns.acquire().await.unwrap();
+            requests.finish(rng, &last, &identities).await
+        });
     }
     let is_finished = soon(clients.join_all()).await.into_iter().all(|is_finished| is_finished);
     let sent = Arc::into_inner(requests).unwrap().sent();

@@ -212,6 +212,27 @@ async fn in_an_outage_messages_behind_a_conflict_of_their_group_wait_for_its_lea
 }
 
 #[tokio::test]
+async fn in_an_outage_the_last_of_a_group_waits_as_long_as_a_conflict_before_it() {
+    let store = FaultyStore::new(MemoryStore::default());
+    let done = ScriptedWork::always(Action::Return(b""));
+    run(&batch(&store, &done), &[message("a1", "a1"), message("b1", "b1")]).await;
+    lease(&store, "a2", Duration::from_secs(600)).await;
+    // The groups take turns: a1, b1, a2, b2.
+    for _ in 0..3 {
+        store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
+    }
+    store.next(StoreCall::Acquire, Fault::Refused);
+    let [mut b1, mut b2] = ["b1", "b2"].map(|id| record_in_group(id, "1"));
+    for record in [&mut b1, &mut b2] {
+        record["attributes"]["MessageGroupId"] = "b".into();
+    }
+    let [a1, a2, a3] = ["a1", "a2", "a3"].map(|id| record_in_group(id, "1"));
+    let delays = delays_in_outage(&store, &[a1, a2, a3, b1, b2]).await;
+    assert!(delays[0] <= Duration::from_secs(2), "{delays:?}");
+    assert!(delays[1] >= Duration::from_secs(590) && delays[1] == delays[2], "{delays:?}");
+}
+
+#[tokio::test]
 async fn in_an_outage_a_conflict_waits_as_long_as_an_earlier_message_of_its_group_if_its_lease_ends_before() {
     let store = FaultyStore::new(MemoryStore::default());
     let done = ScriptedWork::always(Action::Return(b""));

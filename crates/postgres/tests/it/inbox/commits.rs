@@ -54,6 +54,27 @@ async fn a_commit_whose_reply_is_lost_is_found_in_the_inbox_immediately() {
     }
 }
 
+/// The retention of a row begins with its transaction.
+#[tokio::test]
+async fn a_commit_whose_reply_is_lost_is_found_although_its_row_has_expired() {
+    let base = base().await;
+    let (front, gate) = (Front::to(base.port).await, Arc::new(Gate::default()));
+    let brief = with!(settings(), retention = SECOND / 5);
+    let work = Pay { after: Some(gate.clone()), ..Pay::default() };
+    let held = Inbox::new(work, database(&base.url_by(front.port)), brief);
+    let idempotency = flushed();
+    let (report, ()) = soon(async {
+        tokio::join!(run(&idempotency, &held), async {
+            gate.reached.notified().await;
+            base.client.batch_execute("SELECT pg_sleep(0.3)").await.unwrap();
+            lose_the_reply(&base, &front, &gate).await;
+        })
+    })
+    .await;
+    assert_eq!(done(&report), b"receipt of pay_1");
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
 #[tokio::test]
 async fn a_commit_that_never_reached_the_server_is_not_counted() {
     let base = base().await;

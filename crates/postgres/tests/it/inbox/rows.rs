@@ -292,6 +292,30 @@ async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time
     until_count(&base, asleep, 0).await;
 }
 
+/// Tells how long it may run when it begins, in milliseconds.
+struct TimeLeft;
+
+impl TransactionalWork<Message> for TimeLeft {
+    async fn run(&self, _: &Transaction, claim: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        let left = claim.ends().saturating_duration_since(Instant::now());
+        Ok(left.as_millis().to_string().into_bytes())
+    }
+}
+
+#[tokio::test]
+async fn a_cleanup_takes_a_tenth_of_the_time_of_its_attempt_at_most() {
+    let base = base().await;
+    aged(&base, 5, 29).await;
+    before_delete(&base, "PERFORM pg_sleep(600); RETURN OLD").await;
+    let cleaning = with!(settings(), cleanup_one_in = NonZeroU32::MIN);
+    let inbox = Inbox::new(TimeLeft, database(&base.url()), cleaning);
+    let deadline = with!(Deadline::within(60 * SECOND), work = Instant::now() + 3 * SECOND);
+    let report = soon(flushed().run(&delivery("pay_1").deadline(deadline), &inbox, &Message::default())).await.unwrap();
+    let left: u64 = str::from_utf8(done(&report)).unwrap().parse().unwrap();
+    // With a whole second for the cleanup, about two would be left.
+    assert!((2400..2900).contains(&left), "{left} ms");
+}
+
 #[tokio::test]
 async fn an_attempt_with_little_time_for_a_cleanup_leaves_it_out_and_keeps_its_connection() {
     let base = base().await;
