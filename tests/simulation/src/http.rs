@@ -38,12 +38,10 @@ pub async fn send_requests(plan: &Plan, redis: &Cluster, logins: &Logins, direct
     };
     let inject_fault = async |rng: &mut Rng| {
         let (service, server) = (rng.pick(&names), rng.pick(&redis.servers).name());
-        match rng.draw(0..4) {
+        match rng.draw(0..3) {
             _ if plan.is_quiet => {}
             0 => network::cut(service, server),
-            1 => network::partition(service, server, rng.ms(10..150)),
-            // Longer than both tries of a call.
-            _ => network::partition(service, server, 2 * plan.redis_timeout + rng.ms(10..300)),
+            _ => network::partition(service, server, rng.ms(10..150)),
         }
         sleep(rng.ms(1..20)).await;
     };

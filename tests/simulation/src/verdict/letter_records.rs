@@ -15,6 +15,9 @@ use crate::world::Run;
 use super::invocations::{CLOCK_US, is_during, is_of};
 use super::letters::letter_key;
 
+/// After a send that failed as late as this, no further letter of the invocation is tried.
+const SLOW_US: u64 = 500_000;
+
 impl Run {
     /// What is wrong with the records of dead letters.
     pub(super) fn wrong_letter_records(&self) -> Vec<String> {
@@ -87,6 +90,12 @@ impl Run {
         wrong
     }
 
+    /// Whether a send of a letter took so long that no further one is tried, if it failed.
+    pub(super) fn had_slow_letter(&self, invoked: &Invoked) -> bool {
+        let lasted_us = |send: &SdkCall| send.ended_us.unwrap_or(invoked.until_us).saturating_sub(send.at_us);
+        self.sends(invoked).any(|send| lasted_us(send) + CLOCK_US >= SLOW_US)
+    }
+
     /// Messages that cannot succeed, as a record showed in time, and whose letter was not tried.
     fn not_tried(&self, invoked: &Invoked, calls: &[&Operation]) -> Vec<String> {
         let ends_us = self.letters_end_us(invoked) - CLOCK_US;
@@ -107,7 +116,7 @@ impl Run {
             !malformed.attributes.contains(&message.message_id) && !malformed.messages.contains(&message.message_id)
         };
         // The letter of a message whose process does not run may be too late.
-        if self.plan.is_own_letter_queue || self.plan.has(Fault::Freeze) {
+        if self.plan.is_own_letter_queue || self.plan.has(Fault::Freeze) || self.had_slow_letter(invoked) {
             return Vec::new();
         }
         let kept =

@@ -109,6 +109,7 @@ impl Run {
                 () if self.plan.is_own_letter_queue && !malformed.other_queue.contains(id) => {
                     Some(Note::Refused("DEAD_LETTER_QUEUE_URL is the queue that it came from"))
                 }
+                () if self.had_slow_letter(invoked) => None,
                 () => Some(Note::Waits("no time was left to send it")),
             };
         };
@@ -146,7 +147,7 @@ impl Run {
     }
 
     /// The letters that an invocation sent.
-    fn sends<'a>(&'a self, invoked: &'a Invoked) -> impl Iterator<Item = &'a SdkCall> {
+    pub(super) fn sends<'a>(&'a self, invoked: &'a Invoked) -> impl Iterator<Item = &'a SdkCall> {
         let own = self.sqs_calls.iter().filter(|call| call.action == "SendMessage" && call.process == invoked.process);
         own.filter(|call| is_during(call.at_us, invoked))
     }
