@@ -39,6 +39,14 @@ pub struct Handler<S, W> {
     early_redelivery: Once,
 }
 
+/// Variables that the runtime reads: <https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html>.
+const REQUIRED: [&str; 4] = [
+    "AWS_LAMBDA_RUNTIME_API",
+    "AWS_LAMBDA_FUNCTION_NAME",
+    "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+    "AWS_LAMBDA_FUNCTION_VERSION",
+];
+
 impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// Creates a handler. Without `visibility`, failed messages are redelivered after the visibility timeout of their
     /// queue.
@@ -71,11 +79,10 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         W: 'static,
     {
         // The runtime would panic.
-        if env::var_os("AWS_LAMBDA_RUNTIME_API").is_none() {
-            return Err(
-                "AWS_LAMBDA_RUNTIME_API is not set: start this function by AWS Lambda, or with `cargo lambda watch`"
-                    .into(),
-            );
+        let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+        if let Some(name) = REQUIRED.into_iter().find(|name| !is_set(name)) {
+            let how = "start this function by AWS Lambda, or with `cargo lambda watch`";
+            return Err(format!("{name} is not set: {how}").into());
         }
         let handler = Arc::new(self);
         let events = ParsedEvents::default();

@@ -25,7 +25,8 @@ pub enum WorkErrorKind {
         after: Option<Duration>,
     },
     /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try
-    /// again. Other messages for the same [receiver](super::Work::receiver) are not started until it responds to one of them.
+    /// again. Other messages for the same [receiver](super::Work::receiver) are not started until it responds to one
+    /// of them.
     Unavailable {
         /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
         /// SQS it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.

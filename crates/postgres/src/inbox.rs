@@ -53,8 +53,8 @@ pub trait TransactionalWork<T: ?Sized>: Send + Sync {
     ///
     /// # Errors
     /// A [`WorkError`] rolls everything back, and states whether and when to try again. `?` converts a
-    /// [`DatabaseError`]: wrong data and violated constraints are permanent; contention and a database that cannot be
-    /// used are unavailable, so that the attempt is not counted; any other error is retryable.
+    /// [`DatabaseError`]: wrong data and violated constraints are permanent; contention is busy, and a database that
+    /// cannot be used unavailable, so that the attempt is not counted; any other error is retryable.
     ///
     /// ## Cancel safety
     /// The future is dropped at the deadline, and everything is rolled back.

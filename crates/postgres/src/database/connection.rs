@@ -1,6 +1,6 @@
 //! A connection: its prepared statements, and the end of each of its transactions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,10 @@ pub(super) struct Connection {
     statements: Mutex<HashMap<String, Statement>>,
     /// How often statements were outdated.
     outdated: AtomicU32,
+    /// Statements whose parameters were outdated.
+    retyped: Mutex<HashSet<String>>,
+    /// Distinguishes its statements from those of other connections behind a pooler.
+    salt: u32,
     /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
     /// missing. Only the end of the session removes those of the work without those of the driver, and gives the driver
     /// those back that it keeps for itself.
@@ -50,6 +54,8 @@ impl Connection {
             task,
             statements: Mutex::default(),
             outdated: AtomicU32::new(0),
+            retyped: Mutex::default(),
+            salt: getrandom::u32().unwrap_or_default(),
             is_spent: AtomicBool::new(false),
             opened,
             has_transaction_timeout,
@@ -58,16 +64,22 @@ impl Connection {
 
     /// The statement, prepared at its first use on this connection.
     pub(super) async fn prepared(&self, statement: &str) -> Result<Statement, DatabaseError> {
+        let (prepared, _is_new) = self.prepared_or_new(statement).await?;
+        Ok(prepared)
+    }
+
+    /// The statement, and whether it was prepared now.
+    async fn prepared_or_new(&self, statement: &str) -> Result<(Statement, bool), DatabaseError> {
         if let Some(prepared) = self.cached(statement) {
-            return Ok(prepared);
+            return Ok((prepared, false));
         }
         if uses_sql_prepare(statement) {
             self.is_spent.store(true, Ordering::Relaxed);
         }
-        // After a change of a table, a pooler goes on to answer the same text for a statement that it has prepared before.
+        // After a change of a table, a pooler goes on to answer a text for a statement that any client has prepared before.
         let prepared = match self.outdated.load(Ordering::Relaxed) {
             0 => self.client.prepare(statement).await,
-            outdated => self.client.prepare(&format!("{statement}\n/* {outdated} */")).await,
+            outdated => self.client.prepare(&format!("{statement}\n/* {:08x} {outdated} */", self.salt)).await,
         };
         let prepared = prepared.map_err(|error| self.error(error, is_row_type_outdated))?;
         let mut statements = self.statements();
@@ -76,20 +88,43 @@ impl Connection {
             statements.clear();
         }
         statements.insert(statement.to_owned(), prepared.clone());
-        Ok(prepared)
+        Ok((prepared, true))
     }
 
-    /// The error of a prepared statement that was executed. An outdated one is prepared again in the next transaction.
-    /// This transaction can only be rolled back.
-    pub(super) fn error_of_execution(&self, error: tokio_postgres::Error) -> DatabaseError {
-        self.error(error, |error| is_row_type_outdated(error) || is_parameter_type_outdated(error))
+    /// Executes a statement of the work. If it is outdated, it is prepared again in the next transaction: this one can
+    /// only be rolled back.
+    pub(super) async fn execute<T>(
+        &self,
+        statement: &str,
+        execute: impl AsyncFnOnce(&Statement) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, DatabaseError> {
+        let (prepared, is_new) = self.prepared_or_new(statement).await?;
+        let is_outdated = |error: &DbError| {
+            is_row_type_outdated(error)
+                || (!is_new && is_parameter_type_outdated(error) && self.is_first_time(statement))
+        };
+        execute(&prepared).await.map_err(|error| self.error(error, is_outdated))
+    }
+
+    /// Whether the parameters of this statement were not outdated before. The same error may have another cause, such as
+    /// the `search_path`, and then comes again.
+    fn is_first_time(&self, statement: &str) -> bool {
+        let mut retyped = self.retyped.lock().unwrap_or_else(PoisonError::into_inner);
+        retyped.len() < MAX_STATEMENTS && retyped.insert(statement.to_owned())
+    }
+
+    /// The error of a statement of the inbox.
+    pub(super) fn error_of_inbox(&self, error: tokio_postgres::Error) -> DatabaseError {
+        self.error(error, is_row_type_outdated)
     }
 
     fn error(&self, error: tokio_postgres::Error, is_outdated: impl Fn(&DbError) -> bool) -> DatabaseError {
         let Some(server) = error.as_db_error() else { return error.into() };
         if server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME {
-            // A pooler lost it, unless the work handles prepared statements itself: then it is an error of the work.
-            let is_of_the_work = self.is_spent.swap(true, Ordering::Relaxed);
+            // A pooler lost it. It is an error of the work in a function, as its context shows, and if the work handles
+            // prepared statements itself.
+            let was_spent = self.is_spent.swap(true, Ordering::Relaxed);
+            let is_of_the_work = was_spent || server.where_().is_some();
             return if is_of_the_work { error.into() } else { DatabaseError::StatementOutdated };
         }
         if !is_outdated(server) {
@@ -139,8 +174,8 @@ fn is_row_type_outdated(error: &DbError) -> bool {
     error.routine() == Some("RevalidateCachedQuery")
 }
 
-/// The type of a parameter was dropped, or the statement needs another one since it was prepared: it was analyzed again,
-/// as the position in the statement itself shows, and it was valid before.
+/// The type of a parameter was dropped, or the statement needs another one since it was prepared: it was analyzed again, as
+/// the position in the statement itself shows.
 fn is_parameter_type_outdated(error: &DbError) -> bool {
     let is_in_statement = matches!(error.position(), Some(ErrorPosition::Original(_)));
     let types = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH];

@@ -102,7 +102,7 @@ impl Transaction {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
             let affected = connection.client.execute(&first, parameters).await;
-            let affected = affected.map_err(|error| connection.error_of_execution(error))?;
+            let affected = affected.map_err(|error| connection.error_of_inbox(error))?;
             Ok((last, affected))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
@@ -131,9 +131,7 @@ impl Transaction {
     /// If the future is dropped, the statement may or may not be executed as part of the transaction.
     pub async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, DatabaseError> {
         let connection = self.connection()?;
-        let prepared = connection.prepared(statement).await?;
-        let executed = connection.client.execute(&prepared, parameters).await;
-        executed.map_err(|error| connection.error_of_execution(error))
+        connection.execute(statement, async |prepared| connection.client.execute(prepared, parameters).await).await
     }
 
     /// Executes a statement and returns its rows.
@@ -145,9 +143,7 @@ impl Transaction {
     /// As for [`execute`](Self::execute).
     pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
         let connection = self.connection()?;
-        let prepared = connection.prepared(statement).await?;
-        let rows = connection.client.query(&prepared, parameters).await;
-        rows.map_err(|error| connection.error_of_execution(error))
+        connection.execute(statement, async |prepared| connection.client.query(prepared, parameters).await).await
     }
 
     /// Executes a statement and returns its first row, if there is one.
@@ -194,15 +190,20 @@ impl Transaction {
                 self.roll_back().await;
                 Err(CommitError::MadeReadOnly)
             }
-            (Err(error), _) | (Ok(_), Err(error)) => {
-                let error = connection.error_of_execution(error);
-                if error.leaves_commit_unknown() {
-                    return Err(CommitError::Unknown(error));
-                }
-                self.roll_back().await;
-                Err(CommitError::RolledBack(error))
+            (Err(error), _) => {
+                let error = connection.error_of_inbox(error);
+                Err(self.commit_failed(error).await)
             }
+            (Ok(_), Err(error)) => Err(self.commit_failed(error.into()).await),
         }
+    }
+
+    async fn commit_failed(self, error: DatabaseError) -> CommitError {
+        if error.leaves_commit_unknown() {
+            return CommitError::Unknown(error);
+        }
+        self.roll_back().await;
+        CommitError::RolledBack(error)
     }
 
     /// Whether the work has ended this transaction with COMMIT or ROLLBACK. `None` if the server does not say so in time,

@@ -43,8 +43,8 @@ impl Truth<'_> {
             Err(failed) => failed.class,
             Ok(_) => match (plan.case, plan.at_commit) {
                 // A later statement of an aborted transaction fails with another error, which counts.
-                (Case::Ignored, AtCommit::Nothing) => Class::Retryable,
-                (Case::Deallocate, AtCommit::Nothing) => Class::Retryable,
+                // So does one without its prepared statement.
+                (Case::Ignored | Case::Deallocate, AtCommit::Nothing) => Class::Retryable,
                 (Case::MakeReadOnly, AtCommit::Nothing) => {
                     let mut expected =
                         vec![Expected::Failed(Class::Retryable, MADE_READ_ONLY), Expected::DoneByAnother];
