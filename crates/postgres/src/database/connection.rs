@@ -81,7 +81,7 @@ impl Connection {
             0 => self.client.prepare(statement).await,
             outdated => self.client.prepare(&format!("{statement}\n/* {:08x} {outdated} */", self.salt)).await,
         };
-        let prepared = prepared.map_err(|error| self.error(error, is_row_type_outdated))?;
+        let prepared = prepared.map_err(|error| self.error(error))?;
         let mut statements = self.statements();
         if statements.len() >= MAX_STATEMENTS {
             // Dropping a statement deallocates it on the server, once it is no longer in use.
@@ -99,26 +99,25 @@ impl Connection {
         execute: impl AsyncFnOnce(&Statement) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, DatabaseError> {
         let (prepared, is_new) = self.prepared_or_new(statement).await?;
-        let is_outdated = |error: &DbError| {
-            is_row_type_outdated(error)
-                || (!is_new && is_parameter_type_outdated(error) && self.is_first_time(statement))
-        };
-        execute(&prepared).await.map_err(|error| self.error(error, is_outdated))
+        execute(&prepared).await.map_err(|error| {
+            let may_be_outdated = !is_new && error.as_db_error().is_some_and(is_parameter_type_outdated);
+            if !may_be_outdated {
+                return self.error(error);
+            }
+            self.forget_statements();
+            if self.is_first_time(statement) { DatabaseError::StatementOutdated } else { error.into() }
+        })
     }
 
     /// Whether the parameters of this statement were not outdated before. The same error may have another cause, such as
-    /// the `search_path`, and then comes again.
+    /// the `search_path`, and then comes again, and counts.
     fn is_first_time(&self, statement: &str) -> bool {
         let mut retyped = self.retyped.lock().unwrap_or_else(PoisonError::into_inner);
         retyped.len() < MAX_STATEMENTS && retyped.insert(statement.to_owned())
     }
 
-    /// The error of a statement of the inbox.
-    pub(super) fn error_of_inbox(&self, error: tokio_postgres::Error) -> DatabaseError {
-        self.error(error, is_row_type_outdated)
-    }
-
-    fn error(&self, error: tokio_postgres::Error, is_outdated: impl Fn(&DbError) -> bool) -> DatabaseError {
+    /// The error of a statement that was prepared, or of preparing it.
+    pub(super) fn error(&self, error: tokio_postgres::Error) -> DatabaseError {
         let Some(server) = error.as_db_error() else { return error.into() };
         if server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME {
             // A pooler lost it. It is an error of the work in a function, as its context shows, and if the work handles
@@ -127,12 +126,17 @@ impl Connection {
             let is_of_the_work = was_spent || server.where_().is_some();
             return if is_of_the_work { error.into() } else { DatabaseError::StatementOutdated };
         }
-        if !is_outdated(server) {
+        if !is_row_type_outdated(server) {
             return error.into();
         }
+        self.forget_statements();
+        DatabaseError::StatementOutdated
+    }
+
+    /// Each statement is prepared again at its next use.
+    fn forget_statements(&self) {
         self.outdated.fetch_add(1, Ordering::Relaxed);
         self.statements().clear();
-        DatabaseError::StatementOutdated
     }
 
     /// Ends the transaction with `COMMIT` or `ROLLBACK`, and resets the session in the same round trip. Returns whether

@@ -102,7 +102,7 @@ impl Transaction {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
             let affected = connection.client.execute(&first, parameters).await;
-            let affected = affected.map_err(|error| connection.error_of_inbox(error))?;
+            let affected = affected.map_err(|error| connection.error(error))?;
             Ok((last, affected))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
@@ -191,7 +191,7 @@ impl Transaction {
                 Err(CommitError::MadeReadOnly)
             }
             (Err(error), _) => {
-                let error = connection.error_of_inbox(error);
+                let error = connection.error(error);
                 Err(self.commit_failed(error).await)
             }
             (Ok(_), Err(error)) => Err(self.commit_failed(error.into()).await),

@@ -43,6 +43,19 @@ async fn a_statement_whose_parameter_has_another_type_is_prepared_again_and_the_
     }
 }
 
+/// It then counts, because it cannot be told from an error that comes again.
+#[tokio::test]
+async fn a_statement_is_prepared_again_also_after_a_second_migration() {
+    let base = with_things().await;
+    let (paint, idempotency) = (inbox(Paint(STATEMENTS[1]), one_connection(&base.url())), flushed());
+    done(&deliver(&flushed(), &paint, "before").await);
+    base.client.batch_execute(MIGRATIONS[0]).await.unwrap();
+    deliver_until_prepared(&paint, "after the first").await;
+    base.client.batch_execute(MIGRATIONS[0]).await.unwrap();
+    assert!(failure(&deliver(&idempotency, &paint, "after the second").await).1.contains("XX000"));
+    done(&deliver(&idempotency, &paint, "after the second").await);
+}
+
 /// The first delivery may find an outdated statement. It does not count, and the next one succeeds.
 async fn deliver_until_prepared<W: TransactionalWork<Message>>(inbox: &Inbox<W>, key: &str) {
     let idempotency = flushed();
