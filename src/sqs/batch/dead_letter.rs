@@ -32,7 +32,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         };
         let is_slow = &self.letters_fail_slowly;
         if is_slow.load(Ordering::Relaxed) {
-            return not_sent(message, report, "SQS was slow to fail another dead letter of the batch", Some(ADVICE));
+            return not_sent(message, report, "another dead letter of the batch failed slowly", Some(ADVICE));
         }
         let work = SendDeadLetter { queue, dead_letter, sent: AtomicBool::new(false), is_slow };
         let result = self.send_once(message, &work).await;

@@ -27,8 +27,8 @@ pub(super) struct Connection {
     /// Distinguishes its statements from those of other connections behind a pooler.
     salt: u32,
     /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
-    /// missing. Only the end of the session removes those of the work without those of the driver, and gives the driver
-    /// those back that it keeps for itself.
+    /// missing. The session is then closed: `DEALLOCATE ALL` would also remove the statements of the driver, which does not
+    /// prepare those again that it keeps for itself.
     is_spent: AtomicBool,
     /// When it was opened, by the wall clock.
     pub(super) opened: SystemTime,
@@ -64,19 +64,13 @@ impl Connection {
 
     /// The statement, prepared at its first use on this connection.
     pub(super) async fn prepared(&self, statement: &str) -> Result<Statement, DatabaseError> {
-        let (prepared, _is_new) = self.prepared_or_new(statement).await?;
-        Ok(prepared)
-    }
-
-    /// The statement, and whether it was prepared now.
-    async fn prepared_or_new(&self, statement: &str) -> Result<(Statement, bool), DatabaseError> {
         if let Some(prepared) = self.cached(statement) {
-            return Ok((prepared, false));
+            return Ok(prepared);
         }
         if uses_sql_prepare(statement) {
             self.is_spent.store(true, Ordering::Relaxed);
         }
-        // After a change of a table, a pooler goes on to answer a text for a statement that any client has prepared before.
+        // A pooler answers a text that any client has prepared before with the old statement, also after a migration.
         let prepared = match self.outdated.load(Ordering::Relaxed) {
             0 => self.client.prepare(statement).await,
             outdated => self.client.prepare(&format!("{statement}\n/* {:08x} {outdated} */", self.salt)).await,
@@ -88,7 +82,7 @@ impl Connection {
             statements.clear();
         }
         statements.insert(statement.to_owned(), prepared.clone());
-        Ok((prepared, true))
+        Ok(prepared)
     }
 
     /// Executes a statement of the work. If it is outdated, it is prepared again in the next transaction: this one can
@@ -98,7 +92,8 @@ impl Connection {
         statement: &str,
         execute: impl AsyncFnOnce(&Statement) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, DatabaseError> {
-        let (prepared, is_new) = self.prepared_or_new(statement).await?;
+        let is_new = self.cached(statement).is_none();
+        let prepared = self.prepared(statement).await?;
         execute(&prepared).await.map_err(|error| {
             let may_be_outdated = !is_new && error.as_db_error().is_some_and(is_parameter_type_outdated);
             if !may_be_outdated {

@@ -12,7 +12,7 @@ use crate::plan::Fault;
 use crate::sqs::SdkCall;
 use crate::world::Run;
 
-use super::invocations::{CLOCK_US, is_during, is_of};
+use super::invocations::{CLOCK_US, is_of};
 use super::letters::letter_key;
 
 /// After a send that failed as late as this, no further letter of the invocation is tried.
@@ -84,8 +84,7 @@ impl Run {
         let mut wrong: Vec<_> =
             acquires.map(|call| format!("{}: this letter is too late: {call}", call.call.key())).collect();
         let is_late = |call: &SdkCall| call.at_us > ends_us || is_late_end(call.ended_us);
-        let own = self.sqs_calls.iter().filter(|call| call.process == invoked.process && call.action == "SendMessage");
-        let late = own.filter(|call| is_during(call.at_us, invoked) && is_late(call));
+        let late = self.sends(invoked).filter(|call| is_late(call));
         wrong.extend(late.map(|call| format!("this send of a letter is too late: {call:?}")));
         wrong
     }

@@ -43,7 +43,7 @@ async fn a_statement_whose_parameter_has_another_type_is_prepared_again_and_the_
     }
 }
 
-/// It then counts, because it cannot be told from an error that comes again.
+/// The second error counts, because another cause could have the same error in each delivery.
 #[tokio::test]
 async fn a_statement_is_prepared_again_also_after_a_second_migration() {
     let base = with_things().await;
@@ -100,13 +100,19 @@ async fn an_outdated_statement_is_prepared_with_another_text() {
     assert!(u32::from_str_radix(number, 16).is_ok() && count == "1 */", "{text}");
 }
 
-/// Statements that the server analyzes only when they are executed, and tenants with a path of their own.
-#[tokio::test]
-async fn a_statement_that_cannot_succeed_is_counted_although_its_error_is_that_of_an_outdated_one() {
+/// Two tenants with a schema each, of which one lacks the function.
+async fn with_tenants() -> Base {
     let base = base().await;
     let tenants = "CREATE SCHEMA good; CREATE SCHEMA bad; \
                    CREATE FUNCTION good.f(int) RETURNS int LANGUAGE sql AS 'SELECT 1'";
     base.client.batch_execute(tenants).await.unwrap();
+    base
+}
+
+/// Statements that the server analyzes only when they are executed, and tenants with a path of their own.
+#[tokio::test]
+async fn a_statement_that_cannot_succeed_is_counted_although_its_error_is_that_of_an_outdated_one() {
+    let base = with_tenants().await;
     let database = one_connection(&base.url());
     for statements in [
         vec!["CREATE TEMP VIEW v AS SELECT nofunc(1)"],
@@ -136,10 +142,7 @@ async fn a_statement_that_cannot_succeed_is_counted_although_its_error_is_that_o
 /// A message of a tenant that lacks a function, among those of others.
 #[tokio::test]
 async fn a_statement_that_fails_for_one_tenant_is_counted() {
-    let base = base().await;
-    let tenants = "CREATE SCHEMA good; CREATE SCHEMA bad; \
-                   CREATE FUNCTION good.f(int) RETURNS int LANGUAGE sql AS 'SELECT 1'";
-    base.client.batch_execute(tenants).await.unwrap();
+    let base = with_tenants().await;
     let (database, idempotency) = (one_connection(&base.url()), flushed());
     let of = |path| inbox(Sql(vec![path, "SELECT f(1)", "SET LOCAL search_path = public"], None), database.clone());
     let (good, bad) = (of("SET LOCAL search_path = good, public"), of("SET LOCAL search_path = bad, public"));

@@ -292,7 +292,7 @@ async fn a_cleanup_that_takes_too_long_is_cancelled_and_the_work_is_done_in_time
     until_count(&base, asleep, 0).await;
 }
 
-/// Tells how long it may run when it begins, in milliseconds.
+/// Returns the time that is left when it begins, in milliseconds.
 struct TimeLeft;
 
 impl TransactionalWork<Message> for TimeLeft {
