@@ -38,10 +38,13 @@ pub async fn send_requests(plan: &Plan, redis: &Cluster, logins: &Logins, direct
     };
     let inject_fault = async |rng: &mut Rng| {
         let (service, server) = (rng.pick(&names), rng.pick(&redis.servers).name());
-        match rng.draw(0..3) {
+        // Both tries of a call fail.
+        let outage = 2 * plan.redis_timeout + rng.ms(10..300);
+        match rng.draw(0..4) {
             _ if plan.is_quiet => {}
             0 => network::cut(service, server),
-            _ => network::partition(service, server, rng.ms(10..150)),
+            1 => network::partition(service, server, rng.ms(10..150)),
+            _ => network::partition(service, server, outage),
         }
         sleep(rng.ms(1..20)).await;
     };

@@ -94,9 +94,9 @@ impl Logins {
         state.stored = state.accepted;
     }
 
-    /// For how many connections a login was provided to this client.
-    pub fn provided(&self, client: &str) -> usize {
-        self.lock().provided.iter().filter(|provided| *provided == client).count()
+    /// The clients for whose connections a login was provided up to now, once for each.
+    pub fn provided(&self) -> Vec<String> {
+        self.lock().provided.clone()
     }
 
     /// The settings of a client that connects to this server first.

@@ -85,7 +85,8 @@ pub struct Run {
     pub parts: Vec<String>,
     /// The client of each process in the history.
     pub clients: BTreeMap<String, String>,
-    pub logins: Logins,
+    /// The clients of these connections for which a login was provided, once for each connection.
+    pub provided: Vec<String>,
     pub injected: usize,
     pub drained: bool,
     /// Number of events, and their hash.
@@ -195,7 +196,8 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     // Callers wait for done work.
     let after =
         if drained { after(&plan, &history, &faults.jumps, &shared, directory).await } else { After::default() };
-    let connections = connections::connections();
+    // Requests that have no client any more may still open connections.
+    let (connections, provided) = (connections::connections(), logins.provided());
     let parts = simulate_parts(seed, directory).await;
     Run {
         history,
@@ -220,7 +222,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         connections,
         parts,
         clients: shared.clients.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        logins,
+        provided,
         injected: faults.injected,
         drained,
         trace: trace::end(),

@@ -42,8 +42,8 @@ impl Run {
                 }
             }
             wrong.extend(own.iter().filter_map(|connection| self.used_after_failure(connection)));
-            let provided = self.logins.provided(client);
-            if self.logins.are_required() && provided != own.len() {
+            let provided = self.provided.iter().filter(|provided| *provided == client).count();
+            if self.plan.redis.logins != LoginKind::None && provided != own.len() {
                 wrong.push(format!("{client}: {} connections with {provided} logins", own.len()));
             }
         }
