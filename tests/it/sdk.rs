@@ -9,13 +9,16 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
+use futures_util::future::join_all;
 use harness::event::{Record, event};
 use harness::http::{Answer, Server};
 use harness::redis::Redis;
+use harness::secrets::{ARN, Secrets};
 use harness::sqs::SqsApi;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::aws::AwsConfig;
+use idempotent_sqs::aws::{AwsConfig, SecretCredentials};
 use idempotent_sqs::config::{Config, Environment};
+use idempotent_sqs::credentials::CredentialsSource;
 use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, Message, Visibility};
 use idempotent_sqs::{Deadline, Idempotency, MemoryStore, Policy};
@@ -252,4 +255,16 @@ async fn the_clients_of_the_settings_use_the_configuration_that_the_program_load
     let response = handler.handle(&event([Record::new("m1")]), &context).await.unwrap();
     assert!(response.batch_item_failures.is_empty(), "{response:?}");
     assert_eq!(sqs.calls("SendMessage").len(), 1);
+}
+
+/// Each would call Secrets Manager otherwise, and discard what another one has just read.
+#[tokio::test]
+async fn a_secret_is_read_once_for_all_connections_that_were_rejected_together() {
+    let secrets = Secrets::start("first").await;
+    let source = SecretCredentials::new(ARN.parse().unwrap(), None, "advice", config(&secrets.url()));
+    let old = source.login(None).await.unwrap();
+    secrets.set(Some("second"));
+    let logins = join_all((0..16).map(|_| source.login(Some(&old)))).await;
+    assert!(logins.into_iter().all(|login| login.unwrap().password == "second"));
+    assert_eq!(secrets.reads(), 2);
 }

@@ -45,6 +45,9 @@ const CALLS: usize = 16;
 /// How much longer than its call a lease lasts.
 const GRACE: Duration = Duration::from_millis(50);
 
+/// How long a request of some callers waits for another one.
+const WAIT: Duration = Duration::from_millis(300);
+
 pub const MAX_ATTEMPTS: u8 = 2;
 
 /// Time of a call, of which a quarter is for settling: several timeouts of Redis.
@@ -116,6 +119,8 @@ pub async fn run_with_rows(plan: &Plan, redis: &Cluster, logins: &Logins, direct
             store: Arc::new(OptionalStore::new(store, outage)),
             policy,
             calls_by: [CallsBy::Core, CallsBy::Http, CallsBy::Batch][number / 4],
+            // Half of the requests.
+            wait: if number % 4 > 1 { WAIT } else { Duration::ZERO },
             consumer,
             process,
             is_optional,
@@ -162,6 +167,8 @@ struct Caller {
     store: SharedStore,
     policy: Policy,
     calls_by: CallsBy,
+    /// How long a request waits for another one.
+    wait: Duration,
     consumer: usize,
     process: String,
     is_optional: bool,
@@ -213,7 +220,7 @@ impl Caller {
                 RowOutcome::Report(Idempotency::new(store, policy).run(&delivery, work, &()).await)
             }
             CallsBy::Http => {
-                RowOutcome::Answer(endpoint::send((store, policy), deadline, &key, Arc::clone(work)).await)
+                RowOutcome::Answer(endpoint::send((store, policy), (deadline, self.wait), &key, Arc::clone(work)).await)
             }
             CallsBy::Batch => {
                 let (key, work) = (format!("message-{key}"), Arc::clone(work));

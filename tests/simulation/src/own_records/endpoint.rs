@@ -1,6 +1,7 @@
 //! Calls by HTTP: requests to an endpoint of the work.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -28,7 +29,7 @@ pub struct HttpAnswer {
 /// Sends a request of an invocation with this deadline. Nothing of it runs after the answer.
 pub(super) async fn send(
     (store, policy): (SharedStore, Policy),
-    deadline: Deadline,
+    (deadline, wait): (Deadline, Duration),
     key: &str,
     work: Arc<RowWork>,
 ) -> HttpAnswer {
@@ -36,6 +37,7 @@ pub(super) async fn send(
         .policy(policy)
         .deadline(move |_| Some(deadline))
         .spawn(false)
+        .wait(wait)
         .build();
     let body = Full::new(Bytes::from(work.payload.to_string()));
     let request = Request::post("/rows").header("idempotency-key", key).body(body).expect("it is a valid request");
