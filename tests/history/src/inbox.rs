@@ -79,6 +79,7 @@ impl Failure {
             DatabaseError::ConnectionLost(_) => (Class::Unavailable, "connection lost"),
             DatabaseError::StatementOutdated => (Class::Busy, "outdated"),
             DatabaseError::InvalidStatement(_) => (Class::Permanent, "invalid"),
+            DatabaseError::StatementMismatch(_) => (Class::Retryable, "mismatch"),
             _ => (Class::Unavailable, "other"),
         };
         (class, Some(statement.to_owned()))

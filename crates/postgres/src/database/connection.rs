@@ -1,6 +1,7 @@
 //! A connection: its prepared statements, and the end of each of its transactions.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::error::Error;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,8 @@ use std::time::SystemTime;
 use futures_util::TryStreamExt;
 use futures_util::future::ready;
 use tokio::task::JoinHandle;
-use tokio_postgres::error::{DbError, ErrorPosition};
+use tokio_postgres::error::ErrorPosition;
+use tokio_postgres::types::WrongType;
 use tokio_postgres::{Client, Statement};
 
 use super::DatabaseError;
@@ -19,11 +21,9 @@ use crate::sqlstate;
 pub(super) struct Connection {
     pub(super) client: Client,
     task: JoinHandle<()>,
-    statements: Mutex<HashMap<String, Statement>>,
-    /// How often statements were outdated.
-    outdated: AtomicU32,
-    /// Statements whose parameters were outdated.
-    retyped: Mutex<HashSet<String>>,
+    statements: Mutex<HashMap<String, Kept>>,
+    /// Number of statements that were prepared.
+    prepared: AtomicU32,
     /// Distinguishes its statements from those of other connections behind a pooler.
     salt: u32,
     /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
@@ -36,14 +36,30 @@ pub(super) struct Connection {
     pub(super) has_transaction_timeout: bool,
 }
 
+/// What is kept of a statement that has succeeded.
+enum Kept {
+    Prepared(Statement),
+    /// It was outdated once, so it is prepared at each use. Otherwise tenants whose tables have other types would make each
+    /// other's statements fail.
+    Changing,
+}
+
+/// A statement that can be executed.
+pub(super) struct Prepared<'a> {
+    text: &'a str,
+    pub(super) statement: Statement,
+    /// Whether it was prepared for this use.
+    is_new: bool,
+}
+
 /// Resets session state that the work may have changed: user, settings, cursors, LISTEN channels, temporary tables,
-/// last values of sequences, and advisory locks. `DISCARD ALL` would also discard the prepared statements. Settings
-/// return to the values that the session started with. Behind a pooler another client may have started it with another
-/// encoding, so the encoding is set again.
+/// last values of sequences, and advisory locks. `DISCARD ALL` would also discard the statements by which the driver reads
+/// types. Settings return to the values that the session started with. Behind a pooler another client may have started it
+/// with another encoding, so the encoding is set again.
 const RESET_SESSION: &str = "RESET SESSION AUTHORIZATION; RESET ROLE; RESET ALL; SET client_encoding = 'UTF8'; \
      CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES; SELECT pg_advisory_unlock_all()";
 
-/// Maximum number of cached prepared statements. Work that binds its values has fewer, and these take some hundred
+/// Maximum number of statements that are kept. Work that binds its values has fewer, and these take some hundred
 /// kilobytes of the server's memory.
 const MAX_STATEMENTS: usize = 256;
 
@@ -53,8 +69,7 @@ impl Connection {
             client,
             task,
             statements: Mutex::default(),
-            outdated: AtomicU32::new(0),
-            retyped: Mutex::default(),
+            prepared: AtomicU32::new(0),
             salt: getrandom::u32().unwrap_or_default(),
             is_spent: AtomicBool::new(false),
             opened,
@@ -63,75 +78,67 @@ impl Connection {
     }
 
     /// The statement, prepared at its first use on this connection.
-    pub(super) async fn prepared(&self, statement: &str) -> Result<Statement, DatabaseError> {
-        if let Some(prepared) = self.cached(statement) {
-            return Ok(prepared);
+    pub(super) async fn prepared<'a>(&self, text: &'a str) -> Result<Prepared<'a>, DatabaseError> {
+        if let Some(Kept::Prepared(statement)) = self.statements().get(text) {
+            return Ok(Prepared { text, statement: statement.clone(), is_new: false });
         }
-        if uses_sql_prepare(statement) {
+        if uses_sql_prepare(text) {
             self.is_spent.store(true, Ordering::Relaxed);
         }
         // A pooler answers a text that any client has prepared before with the old statement, also after a migration.
-        let prepared = match self.outdated.load(Ordering::Relaxed) {
-            0 => self.client.prepare(statement).await,
-            outdated => self.client.prepare(&format!("{statement}\n/* {:08x} {outdated} */", self.salt)).await,
-        };
-        let prepared = prepared.map_err(|error| self.error(error))?;
+        let number = self.prepared.fetch_add(1, Ordering::Relaxed);
+        let unique = format!("{text}\n/* {:08x} {number} */", self.salt);
+        let statement = self.client.prepare(&unique).await.map_err(|error| self.error(error))?;
+        Ok(Prepared { text, statement, is_new: true })
+    }
+
+    /// The outcome of a statement.
+    pub(super) fn executed<T>(
+        &self,
+        prepared: &Prepared<'_>,
+        outcome: Result<T, tokio_postgres::Error>,
+    ) -> Result<T, DatabaseError> {
+        let value = outcome.map_err(|error| self.failed(prepared, error))?;
+        self.keep(prepared);
+        Ok(value)
+    }
+
+    /// Keeps a statement that has succeeded. One that never has is not outdated, so its errors count.
+    pub(super) fn keep(&self, prepared: &Prepared<'_>) {
+        if !prepared.is_new {
+            return;
+        }
         let mut statements = self.statements();
         if statements.len() >= MAX_STATEMENTS {
             // Dropping a statement deallocates it on the server, once it is no longer in use.
             statements.clear();
         }
-        statements.insert(statement.to_owned(), prepared.clone());
-        Ok(prepared)
+        statements.entry(prepared.text.to_owned()).or_insert_with(|| Kept::Prepared(prepared.statement.clone()));
     }
 
-    /// Executes a statement of the work. If it is outdated, it is prepared again in the next transaction: this one can
-    /// only be rolled back.
-    pub(super) async fn execute<T>(
-        &self,
-        statement: &str,
-        execute: impl AsyncFnOnce(&Statement) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<T, DatabaseError> {
-        let is_new = self.cached(statement).is_none();
-        let prepared = self.prepared(statement).await?;
-        execute(&prepared).await.map_err(|error| {
-            let may_be_outdated = !is_new && error.as_db_error().is_some_and(is_parameter_type_outdated);
-            if !may_be_outdated {
-                return self.error(error);
-            }
-            self.forget_statements();
-            if self.is_first_time(statement) { DatabaseError::StatementOutdated } else { error.into() }
-        })
-    }
-
-    /// Whether the parameters of this statement were not outdated before. The same error may have another cause, such as
-    /// the `search_path`, and then comes again, and counts.
-    fn is_first_time(&self, statement: &str) -> bool {
-        let mut retyped = self.retyped.lock().unwrap_or_else(PoisonError::into_inner);
-        retyped.len() < MAX_STATEMENTS && retyped.insert(statement.to_owned())
-    }
-
-    /// The error of a statement that was prepared, or of preparing it.
-    pub(super) fn error(&self, error: tokio_postgres::Error) -> DatabaseError {
-        let Some(server) = error.as_db_error() else { return error.into() };
-        if server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME {
-            // A pooler lost it. It is an error of the work in a function, as its context shows, and if the work handles
-            // prepared statements itself.
-            let was_spent = self.is_spent.swap(true, Ordering::Relaxed);
-            let is_of_the_work = was_spent || server.where_().is_some();
-            return if is_of_the_work { error.into() } else { DatabaseError::StatementOutdated };
+    /// The error of a statement. If it may be outdated, it is prepared again in the next transaction: this one can only be
+    /// rolled back.
+    pub(super) fn failed(&self, prepared: &Prepared<'_>, error: tokio_postgres::Error) -> DatabaseError {
+        if prepared.is_new || !may_be_outdated(&prepared.statement, &error) {
+            return self.error(error);
         }
-        if !is_row_type_outdated(server) {
-            return error.into();
-        }
-        self.forget_statements();
+        self.statements().insert(prepared.text.to_owned(), Kept::Changing);
         DatabaseError::StatementOutdated
     }
 
-    /// Each statement is prepared again at its next use.
-    fn forget_statements(&self) {
-        self.outdated.fetch_add(1, Ordering::Relaxed);
-        self.statements().clear();
+    /// The error of a statement that is not outdated, or of preparing one.
+    fn error(&self, error: tokio_postgres::Error) -> DatabaseError {
+        if let Some(server) = error.as_db_error()
+            && server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME
+        {
+            // A pooler lost it. It is an error of the work in a function, as its context shows, and if the work handles
+            // prepared statements itself.
+            let was_spent = self.is_spent.swap(true, Ordering::Relaxed);
+            if !was_spent && server.where_().is_none() {
+                return DatabaseError::StatementOutdated;
+            }
+        }
+        error.into()
     }
 
     /// Ends the transaction with `COMMIT` or `ROLLBACK`, and resets the session in the same round trip. Returns whether
@@ -150,11 +157,7 @@ impl Connection {
         Ok(!self.is_spent.load(Ordering::Relaxed))
     }
 
-    fn cached(&self, statement: &str) -> Option<Statement> {
-        self.statements().get(statement).cloned()
-    }
-
-    fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
+    fn statements(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
         // Each change is a single operation of the map, so a panic leaves it consistent.
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,19 +170,23 @@ impl Drop for Connection {
     }
 }
 
-/// The type of a column that the statement returns has changed since it was prepared. The SQLSTATE, 0A000, has other
-/// meanings too, and the message is localized.
-fn is_row_type_outdated(error: &DbError) -> bool {
-    error.routine() == Some("RevalidateCachedQuery")
+/// Whether a statement that has succeeded may have failed because the type of a column that it returns, or of a parameter,
+/// has changed since or was dropped. Other causes have the same errors.
+fn may_be_outdated(statement: &Statement, error: &tokio_postgres::Error) -> bool {
+    let Some(server) = error.as_db_error() else {
+        return error.source().is_some_and(<dyn Error>::is::<WrongType>);
+    };
+    // It was analyzed again with the types that its parameters had, as the position in the statement itself shows.
+    let may_be_of_parameters =
+        !statement.params().is_empty() && matches!(server.position(), Some(ErrorPosition::Original(_)));
+    let types = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH];
+    server.routine().is_some_and(|routine| OUTDATED.contains(&routine))
+        || (may_be_of_parameters && types.contains(&server.code().code()))
 }
 
-/// The type of a parameter was dropped, or the statement needs another one since it was prepared: it was analyzed again, as
-/// the position in the statement itself shows.
-fn is_parameter_type_outdated(error: &DbError) -> bool {
-    let is_in_statement = matches!(error.position(), Some(ErrorPosition::Original(_)));
-    let types = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH];
-    error.routine() == Some("getTypeBinaryInputInfo") || (is_in_statement && types.contains(&error.code().code()))
-}
+/// Routines of the server that report that the type of a column has changed, and that the type of a parameter was dropped.
+/// Their SQLSTATEs have other meanings too, and the messages are localized.
+const OUTDATED: [&str; 2] = ["RevalidateCachedQuery", "getTypeBinaryInputInfo"];
 
 fn uses_sql_prepare(statement: &str) -> bool {
     let statement = after_comments(statement);

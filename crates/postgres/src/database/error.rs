@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use idempotent_sqs::WorkError;
 use tokio_postgres::error::{DbError, ErrorPosition};
+use tokio_postgres::types::WrongType;
 
 use crate::sqlstate::{self, class};
 
@@ -25,8 +26,9 @@ pub enum DatabaseError {
     /// The server did not reply within the timeout.
     #[error("PostgreSQL did not reply within the timeout")]
     Timeout,
-    /// A prepared statement is no longer valid: the type of its rows or parameters has changed, or a pooler has lost it.
-    #[error("a prepared statement is no longer valid; it is prepared again at its next use")]
+    /// A prepared statement may be no longer valid: the type of its rows or parameters has changed, or a pooler has lost
+    /// it.
+    #[error("the prepared statement may be outdated; it is prepared again at its next use")]
     StatementOutdated,
     /// The server returned an error.
     #[error("PostgreSQL returned error {code}{}", printable(message, *may_quote_values))]
@@ -44,9 +46,14 @@ pub enum DatabaseError {
         /// true of any lock within a PL/pgSQL function, where the two are not distinguished.
         is_row_wait: bool,
     },
-    /// The statement does not match its parameters or rows, has more than 65,535 parameters, or contains a NUL.
-    #[error("the statement does not match its parameters or rows, or cannot be sent: {0}")]
+    /// The statement cannot be sent with these values: it has more than 65,535 parameters, contains a NUL, or a value
+    /// cannot be written.
+    #[error("the statement cannot be sent: {0}")]
     InvalidStatement(String),
+    /// The parameters have other types than the values, or another number, or the server replied otherwise than to a query.
+    /// The tables may be of another version than this program.
+    #[error("the statement does not match its parameters: {0}")]
+    StatementMismatch(String),
 }
 
 fn printable(message: &str, may_quote_values: bool) -> String {
@@ -117,11 +124,16 @@ impl From<tokio_postgres::Error> for DatabaseError {
         }
         // The client could not write the statement, or read what it returns. The connection is intact.
         let is_invalid = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
-        let io_error = error.source().and_then(<dyn Error>::downcast_ref);
+        let source = error.source();
+        let io_error = source.and_then(<dyn Error>::downcast_ref);
         if error.is_closed() || io_error.is_some_and(|error| !is_invalid(error)) {
-            Self::ConnectionLost(Arc::new(error))
-        } else {
-            Self::InvalidStatement(error.to_string())
+            return Self::ConnectionLost(Arc::new(error));
+        }
+        match source {
+            Some(types) if types.is::<WrongType>() => Self::StatementMismatch(format!("{error}: {types}")),
+            // Its message may quote a value.
+            Some(_of_value) => Self::InvalidStatement(error.to_string()),
+            None => Self::StatementMismatch(error.to_string()),
         }
     }
 }
@@ -146,7 +158,11 @@ impl DatabaseError {
     pub(super) fn is_of_the_connection(&self) -> bool {
         match self {
             Self::ConnectionLost(_) | Self::Timeout => true,
-            Self::Unreachable(_) | Self::PoolExhausted | Self::StatementOutdated | Self::InvalidStatement(_) => false,
+            Self::Unreachable(_)
+            | Self::PoolExhausted
+            | Self::StatementOutdated
+            | Self::InvalidStatement(_)
+            | Self::StatementMismatch(_) => false,
             Self::Server { code, .. } => {
                 code.starts_with(class::CONNECTION_EXCEPTION)
                     || code.starts_with(class::SHUTDOWN)
@@ -167,7 +183,9 @@ impl DatabaseError {
     fn is_unavailable(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::ConnectionLost(_) | Self::Timeout => true,
-            Self::PoolExhausted | Self::StatementOutdated | Self::InvalidStatement(_) => false,
+            Self::PoolExhausted | Self::StatementOutdated | Self::InvalidStatement(_) | Self::StatementMismatch(_) => {
+                false
+            }
             Self::Server { code, .. } => {
                 UNAVAILABLE_CLASSES.iter().any(|class| code.starts_with(class))
                     || code == sqlstate::READ_ONLY_SQL_TRANSACTION
@@ -180,7 +198,11 @@ impl DatabaseError {
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Self::PoolExhausted | Self::StatementOutdated => true,
-            Self::Unreachable(_) | Self::ConnectionLost(_) | Self::Timeout | Self::InvalidStatement(_) => false,
+            Self::Unreachable(_)
+            | Self::ConnectionLost(_)
+            | Self::Timeout
+            | Self::InvalidStatement(_)
+            | Self::StatementMismatch(_) => false,
             Self::Server { code, .. } => BUSY.contains(&code.as_str()),
         }
     }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use deadpool::managed::Object;
 use futures_util::future::{join, join3, try_join};
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
 
 use super::begin::{begin_statement, has_ended};
-use super::connection::Connection;
+use super::connection::{Connection, Prepared};
 use super::dial::Dialer;
 use super::error::has_sqlstate;
 use super::{DatabaseError, MARGIN, before};
@@ -29,7 +29,7 @@ pub struct Transaction {
     /// `None` after the end, when the connection is back in its pool.
     connection: Option<Object<Dialer>>,
     /// The last statement.
-    last: Option<Statement>,
+    last: Option<Prepared<'static>>,
     timeout: Duration,
     ends: Instant,
 }
@@ -56,6 +56,9 @@ pub(crate) enum CommitError {
     /// The last statement did not affect one row: the work has ended the transaction.
     #[error("the work executed COMMIT or ROLLBACK, which only the inbox may do")]
     EndedByWork,
+    /// The database refused to say whether the work has ended the transaction.
+    #[error("the database did not say whether the work had executed COMMIT or ROLLBACK")]
+    Unchecked,
     /// The transaction is rolled back, because its last statement affected no row.
     #[error("the last statement affected no row")]
     NoRow,
@@ -70,7 +73,7 @@ impl From<CommitError> for DatabaseError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::RolledBack(error) | CommitError::Unknown(error) => error,
-            CommitError::EndedByWork | CommitError::NoRow | CommitError::MadeReadOnly => {
+            CommitError::EndedByWork | CommitError::Unchecked | CommitError::NoRow | CommitError::MadeReadOnly => {
                 Self::InvalidStatement(error.to_string())
             }
         }
@@ -101,9 +104,8 @@ impl Transaction {
         let executed = async {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
-            let affected = connection.client.execute(&first, parameters).await;
-            let affected = affected.map_err(|error| connection.error(error))?;
-            Ok((last, affected))
+            let affected = connection.client.execute(&first.statement, parameters).await;
+            Ok((last, connection.executed(&first, affected)?))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
         match begun.map_err(DatabaseError::from).and(executed) {
@@ -131,7 +133,8 @@ impl Transaction {
     /// If the future is dropped, the statement may or may not be executed as part of the transaction.
     pub async fn execute(&self, statement: &str, parameters: Parameters<'_>) -> Result<u64, DatabaseError> {
         let connection = self.connection()?;
-        connection.execute(statement, async |prepared| connection.client.execute(prepared, parameters).await).await
+        let prepared = connection.prepared(statement).await?;
+        connection.executed(&prepared, connection.client.execute(&prepared.statement, parameters).await)
     }
 
     /// Executes a statement and returns its rows.
@@ -143,7 +146,8 @@ impl Transaction {
     /// As for [`execute`](Self::execute).
     pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
         let connection = self.connection()?;
-        connection.execute(statement, async |prepared| connection.client.query(prepared, parameters).await).await
+        let prepared = connection.prepared(statement).await?;
+        connection.executed(&prepared, connection.client.query(&prepared.statement, parameters).await)
     }
 
     /// Executes a statement and returns its first row, if there is one.
@@ -168,13 +172,18 @@ impl Transaction {
         }
         // They are executed in this order. If the statement fails, the COMMIT rolls back, unless the work has ended the
         // transaction.
-        let last = connection.client.execute(last, parameters);
-        let (last, has_ended, ended) = join3(last, has_ended(&connection.client), connection.end("COMMIT")).await;
-        if has_ended != Some(false) {
-            return Err(CommitError::EndedByWork);
+        let executed = connection.client.execute(&last.statement, parameters);
+        let (executed, has_ended, ended) =
+            join3(executed, has_ended(&connection.client), connection.end("COMMIT")).await;
+        match has_ended {
+            Some(false) => {}
+            Some(true) => return Err(CommitError::EndedByWork),
+            // The error of the question also makes the COMMIT roll back, which is no error.
+            None => return Err(CommitError::Unchecked),
         }
-        match (last, ended) {
+        match (executed, ended) {
             (Ok(1), Ok(is_reset)) => {
+                connection.keep(last);
                 if is_reset {
                     self.return_to_pool();
                 }
@@ -191,7 +200,7 @@ impl Transaction {
                 Err(CommitError::MadeReadOnly)
             }
             (Err(error), _) => {
-                let error = connection.error(error);
+                let error = connection.failed(last, error);
                 Err(self.commit_failed(error).await)
             }
             (Ok(_), Err(error)) => Err(self.commit_failed(error.into()).await),

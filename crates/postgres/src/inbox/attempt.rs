@@ -73,7 +73,9 @@ impl<W> Inbox<W> {
                 Err(unknown @ (CommitError::Unknown(_) | CommitError::MadeReadOnly)) => {
                     return self.resolve_commit(claim, unknown).await;
                 }
-                Err(ended @ CommitError::EndedByWork) => return Err(WorkError::uncertain(ended)),
+                Err(error @ (CommitError::EndedByWork | CommitError::Unchecked)) => {
+                    return Err(WorkError::uncertain(error));
+                }
             },
             Err(error) => {
                 let Some(was_ended) = transaction.was_ended_by_work().await else {

@@ -85,6 +85,8 @@ pub enum AtCommit {
     },
     /// Nothing arrives until the deadline.
     Silent,
+    /// The server does not say whether the transaction still exists.
+    Unchecked,
 }
 
 /// What happens if a permanent failure is recorded.
@@ -236,7 +238,7 @@ fn end(then: Option<&'static str>, rng: &mut Rng) -> Case {
 }
 
 fn at_commit(rng: &mut Rng, is_alone: bool) -> AtCommit {
-    match rng.draw(0..8) {
+    match rng.draw(0..9) {
         0 | 1 if is_alone => {
             let unreachable = *rng.pick(&[Duration::ZERO, Duration::ZERO, FOR_A_WHILE, Duration::MAX]);
             AtCommit::Lost { request: rng.happens(500), unreachable }
@@ -245,6 +247,7 @@ fn at_commit(rng: &mut Rng, is_alone: bool) -> AtCommit {
         3 => AtCommit::Crash { before: rng.happens(500) },
         4 if is_alone => AtCommit::Fails(rng.pick::<&str>(&LOOKED_UP)),
         5 | 6 if is_alone => AtCommit::Fails(rng.pick::<&str>(&COMMIT_CODES)),
+        7 if is_alone => AtCommit::Unchecked,
         _ => AtCommit::Nothing,
     }
 }

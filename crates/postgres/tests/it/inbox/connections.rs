@@ -304,7 +304,7 @@ async fn a_dropped_attempt_closes_its_session_during_a_statement() {
     let sleeps = Pay { also: Some("SELECT pg_sleep(600)"), ..Pay::default() };
     let (inbox, idempotency) = (inbox(sleeps, impatient(&base.url(), SECOND)), flushed());
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND \
-                  query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()";
+                  query LIKE 'SELECT pg_sleep(600)%' AND pid <> pg_backend_pid()";
     tokio::select! {
         report = run(&idempotency, &inbox) => panic!("{report:?}"),
         () = until_count(&base, asleep, 1) => {}

@@ -102,8 +102,7 @@ async fn the_server_ends_a_statement_at_the_deadline() {
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let report = soon(flushed().run(&short, &inbox, &Message::default())).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
-    let asleep =
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%pg_sleep(600)'";
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep(600)%'";
     until_count(&base, asleep, 0).await;
 }
 
@@ -113,7 +112,7 @@ async fn the_server_ends_a_statement_of_a_frozen_process_at_the_deadline() {
     let (inbox, idempotency, message) = (also(&base, "SELECT pg_sleep(600)"), flushed(), Message::default());
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
-                  AND query LIKE '%pg_sleep(600)'";
+                  AND query LIKE 'SELECT pg_sleep(600)%'";
     let mut frozen = pin!(idempotency.run(&short, &inbox, &message));
     tokio::select! {
         ended = &mut frozen => panic!("{ended:?}"),

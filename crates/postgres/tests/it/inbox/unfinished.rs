@@ -127,6 +127,33 @@ impl TransactionalWork<Message> for RollsBackAndShadows {
     }
 }
 
+/// The error of the question makes the COMMIT roll back, which is no error.
+#[tokio::test]
+async fn a_work_is_uncertain_if_the_server_does_not_say_at_its_commit_whether_the_transaction_still_exists() {
+    let base = base().await;
+    let report = run(&flushed(), &inbox(PaysAndShadows, database(&base.url()))).await;
+    assert!(uncertain(&report).contains("did not say"), "{report:?}");
+    assert_eq!(base.count(EFFECTS).await, 0);
+}
+
+/// Takes effect, and makes the query fail that shows whether the transaction has ended.
+struct PaysAndShadows;
+
+impl TransactionalWork<Message> for PaysAndShadows {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        for statement in [
+            "INSERT INTO effects VALUES ('pay_1', 1)",
+            "CREATE SCHEMA shadow",
+            "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE plpgsql AS \
+             'BEGIN RAISE EXCEPTION ''no''; END'",
+            "SET LOCAL search_path = shadow, pg_catalog, public",
+        ] {
+            transaction.execute(statement, &[]).await?;
+        }
+        Ok(Vec::new())
+    }
+}
+
 /// Executes ROLLBACK, takes effect, and executes this statement.
 struct RollsBackAnd(&'static str);
 

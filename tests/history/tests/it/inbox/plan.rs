@@ -100,7 +100,7 @@ pub(crate) enum Case {
     MakeReadOnly,
     /// Has a trigger keep its row from being updated.
     KeepRow,
-    /// Reads all columns of a table that gets further ones.
+    /// Inserts into a table whose column changes its type.
     Outdated,
     /// Its connection is closed.
     Cut,

@@ -65,7 +65,8 @@ const TABLES: &str = "
         run bigint NOT NULL, why text NOT NULL, transaction xid8 NOT NULL DEFAULT pg_current_xact_id());
     CREATE TABLE locks (id int PRIMARY KEY, changes int NOT NULL DEFAULT 0);
     INSERT INTO locks SELECT generate_series(0, 2);
-    CREATE TABLE growing (first int);
+    CREATE TYPE citext AS ENUM ('red');
+    CREATE TABLE painted (color text);
     CREATE TABLE slow_deletes (seconds float8 NOT NULL);";
 
 /// Effects that fail their commit, and rows that are not updated if the work has it so. A log of all changes of the inbox, which has those of committed transactions. An
@@ -165,11 +166,14 @@ pub(crate) fn grow(world: &Arc<World>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let shared = Arc::clone(world);
     tasks.spawn(async move {
-        for number in 0.. {
+        // The driver accepts a text for a type with the first name.
+        for of in ["citext", "text"].into_iter().cycle() {
             sleep(Duration::from_millis(120)).await;
             let from_us = monotonic_us();
-            let add = format!("SET lock_timeout = 40; ALTER TABLE growing ADD COLUMN c{number} int");
-            if shared.operator.execute(&add).await {
+            let alter = format!(
+                "SET lock_timeout = 40; ALTER TABLE painted ALTER COLUMN color TYPE {of} USING color::text::{of}"
+            );
+            if shared.operator.execute(&alter).await {
                 lock(&shared.tally.altered).push(Span::since(from_us));
             }
         }

@@ -24,7 +24,7 @@ pub(crate) struct Tally {
     pub(crate) disturbed: Mutex<Vec<Span>>,
     /// When other transactions held the row of a key.
     pub(crate) held: Mutex<Vec<(Message, Span)>>,
-    /// When the table that gets further columns got one.
+    /// When the column whose type changes got another type.
     pub(crate) altered: Mutex<Vec<Span>>,
     /// When the row was locked that works wait for.
     pub(crate) locked: Mutex<Vec<Span>>,

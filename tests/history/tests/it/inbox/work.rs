@@ -349,7 +349,7 @@ async fn statements(transaction: &Transaction, case: Case, number: usize) -> Res
         Case::MakeReadOnly => drop(transaction.execute("SET TRANSACTION READ ONLY", &[]).await?),
         Case::KeepRow => drop(transaction.query("SELECT set_config('app.keeps_row', 'yes', true)", &[]).await?),
         Case::Deallocate => drop(transaction.execute("DEALLOCATE ALL", &[]).await?),
-        _ => drop(transaction.query("SELECT * FROM growing", &[]).await?),
+        _ => drop(transaction.execute("INSERT INTO painted VALUES ($1)", &[&"red"]).await?),
     }
     Ok(())
 }

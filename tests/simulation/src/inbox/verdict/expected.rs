@@ -59,6 +59,7 @@ impl Truth<'_> {
                 }
                 (_, AtCommit::Fails(code)) if LOOKED_UP.contains(&code) => return self.after_lookup(call, false),
                 (_, AtCommit::Fails(code)) => Class::of(code),
+                (_, AtCommit::Unchecked) => return vec![Expected::Failed(Class::Uncertain, "did not say")],
                 (_, AtCommit::Crash { before }) => return self.after_lookup(call, !before),
                 (_, AtCommit::Lost { unreachable: Duration::MAX, .. }) => {
                     return vec![Expected::Failed(Class::Uncertain, LOST)];

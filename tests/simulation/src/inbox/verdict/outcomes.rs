@@ -82,7 +82,7 @@ impl Truth<'_> {
             (Case::Fail(class), Err(failed)) => failed.class == class && failed.statement.is_none(),
             (Case::End { fails, .. }, returned) => fails == returned.as_ref().err().map(|failed| failed.class),
             (Case::StatementFails(code), Err(failed)) => failed.statement.as_deref() == Some(code),
-            (Case::WrongParameter, Err(failed)) => failed.statement.as_deref() == Some("invalid"),
+            (Case::WrongParameter, Err(failed)) => failed.statement.as_deref() == Some("mismatch"),
             (Case::Cut, Err(failed)) => failed.statement.as_deref() == Some("connection lost"),
             (
                 Case::Succeed

@@ -128,7 +128,10 @@ fn loses(call: &Call) -> bool {
             || matches!(plan.case, Case::End { .. })
             || matches!(plan.case, Case::StatementFails(code) if of_connection(code))
             || is_sql_prepare(plan.case)
-            || matches!(plan.at_commit, AtCommit::Lost { .. } | AtCommit::Silent | AtCommit::Crash { .. })
+            || matches!(
+                plan.at_commit,
+                AtCommit::Lost { .. } | AtCommit::Silent | AtCommit::Crash { .. } | AtCommit::Unchecked
+            )
             || matches!(plan.at_commit, AtCommit::Fails(code) if of_connection(code))
             || matches!(plan.on_failure, OnFailure::LostReply | OnFailure::SessionEnds));
     // A cleanup had little time for a new connection, which it takes a tenth of.

@@ -163,7 +163,7 @@ impl Seen {
         match sent.plan.case {
             Case::Raise(code) => statement == code,
             Case::WrongData => statement == "22P02",
-            Case::WrongParameter => statement == "invalid",
+            Case::WrongParameter => statement == "mismatch",
             Case::WrongCharacter => statement == "22P05" && !self.has_all_characters,
             Case::LockTwo => ["40P01", "55P03"].contains(&statement),
             Case::LockHeld => statement == "55P03",

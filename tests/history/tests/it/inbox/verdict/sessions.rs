@@ -75,25 +75,16 @@ impl Seen {
         is_disturbed || between.into_iter().any(|sent| closes_session(&sent.plan) || has_waited(sent))
     }
 
-    /// Statements that are outdated although they were prepared after the last change.
+    /// Statements that are outdated on a session on which they were outdated before.
     fn outdated_again(&self) -> Vec<String> {
-        let is_outdated =
-            |run: &&&Run| matches!(&run.returned, Some(Err(failed)) if failed.statement.as_deref() == Some("outdated"));
-        let mut sessions: BTreeMap<i32, Vec<&Run>> = BTreeMap::new();
-        for run in &self.runs {
-            if let Some(session) = &run.session {
-                sessions.entry(session.pid).or_default().push(run);
-            }
-        }
+        let mut sessions = BTreeMap::new();
         let mut faults = Vec::new();
-        for runs in sessions.values_mut() {
-            runs.sort_by_key(|run| run.begun_us);
-            let outdated: Vec<_> = runs.iter().filter(is_outdated).collect();
-            for pair in outdated.windows(2) {
-                let span = Span { from_us: pair[0].begun_us, until_us: pair[1].ended_us };
-                if !self.altered.iter().any(|altered| altered.overlaps(span)) {
-                    faults.push(format!("a statement is outdated again: {:?}, {:?}", pair[0], pair[1]));
-                }
+        for run in &self.runs {
+            if let (Some(session), Some(Err(failed))) = (&run.session, &run.returned)
+                && failed.statement.as_deref() == Some("outdated")
+                && let Some(before) = sessions.insert(session.pid, run)
+            {
+                faults.push(format!("a statement is outdated again: {before:?}, {run:?}"));
             }
         }
         faults
