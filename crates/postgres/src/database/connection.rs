@@ -111,18 +111,23 @@ impl Connection {
         let mut statements = self.statements();
         if statements.len() >= MAX_STATEMENTS {
             // Dropping a statement deallocates it on the server, once it is no longer in use.
-            statements.clear();
+            statements.retain(|_, kept| matches!(kept, Kept::Changing));
         }
         statements.entry(prepared.text.to_owned()).or_insert_with(|| Kept::Prepared(prepared.statement.clone()));
     }
 
-    /// The error of a statement. If it may be outdated, it is prepared again in the next transaction: this one can only be
-    /// rolled back.
+    /// The error of a statement. If it may be outdated, it is prepared again at its next use. After an error of the server
+    /// that is in another transaction.
     pub(super) fn failed(&self, prepared: &Prepared<'_>, error: tokio_postgres::Error) -> DatabaseError {
         if prepared.is_new || !may_be_outdated(&prepared.statement, &error) {
             return self.error(error);
         }
-        self.statements().insert(prepared.text.to_owned(), Kept::Changing);
+        let mut statements = self.statements();
+        if statements.len() >= 2 * MAX_STATEMENTS {
+            // Too many to remember which have been outdated.
+            return error.into();
+        }
+        statements.insert(prepared.text.to_owned(), Kept::Changing);
         DatabaseError::StatementOutdated
     }
 

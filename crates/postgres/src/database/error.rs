@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use idempotent_sqs::WorkError;
 use tokio_postgres::error::{DbError, ErrorPosition};
-use tokio_postgres::types::WrongType;
+use tokio_postgres::types::{WasNull, WrongType};
 
 use crate::sqlstate::{self, class};
 
@@ -48,11 +48,12 @@ pub enum DatabaseError {
     },
     /// The statement cannot be sent with these values: it has more than 65,535 parameters, contains a NUL, or a value
     /// cannot be written.
-    #[error("the statement cannot be sent: {0}")]
+    #[error("the statement is invalid: {0}")]
     InvalidStatement(String),
-    /// The parameters have other types than the values, or another number, or the server replied otherwise than to a query.
+    /// The parameters or columns have other types than the values, or another number, or the server replied otherwise than
+    /// to a query.
     /// The tables may be of another version than this program.
-    #[error("the statement does not match its parameters: {0}")]
+    #[error("the statement does not match its values: {0}")]
     StatementMismatch(String),
 }
 
@@ -130,7 +131,9 @@ impl From<tokio_postgres::Error> for DatabaseError {
             return Self::ConnectionLost(Arc::new(error));
         }
         match source {
-            Some(types) if types.is::<WrongType>() => Self::StatementMismatch(format!("{error}: {types}")),
+            Some(types) if types.is::<WrongType>() || types.is::<WasNull>() => {
+                Self::StatementMismatch(format!("{error}: {types}"))
+            }
             // Its message may quote a value.
             Some(_of_value) => Self::InvalidStatement(error.to_string()),
             None => Self::StatementMismatch(error.to_string()),

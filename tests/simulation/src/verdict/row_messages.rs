@@ -38,7 +38,8 @@ fn expected(call: &RowCall, made: &[&Operation]) -> Option<Said> {
             (Read::Done(_), _) => (MessageOutcome::Duplicate, None),
             (Read::NotDone, Missing::Deleted) => settled(made, started, Some(Unreadable)),
             (Read::NotDone, Missing::Forbidden) => (MessageOutcome::Unreadable, Some(Unreadable)),
-            (Read::Unfinished | Read::Unavailable, _) => (started, None),
+            (Read::Unfinished, _) => settled(made, started, None),
+            (Read::Unavailable, _) => (started, None),
         }),
         (None, Some(read), None) => Some(match (read, answer) {
             (Read::Done(_), _) => (MessageOutcome::Duplicate, None),

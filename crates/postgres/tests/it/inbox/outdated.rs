@@ -1,5 +1,8 @@
 //! Statements that a migration, a pooler or the work itself made invalid.
 
+use std::collections::HashSet;
+
+use idempotent_sqs_postgres::DatabaseError;
 use idempotent_sqs_postgres::database::types::ToSql;
 
 use super::sessions::{Sql, ask, one_connection};
@@ -88,6 +91,18 @@ async fn a_statement_is_prepared_once_for_each_connection_with_a_text_that_no_ot
     assert_ne!(texts[0], texts[1]);
 }
 
+#[tokio::test]
+async fn an_outdated_statement_is_prepared_at_each_use_with_another_text() {
+    let base = with_log().await;
+    let all = inbox(Sql(vec!["SELECT * FROM effects"], None), one_connection(&base.url()));
+    for (key, column) in [("before", "one"), ("after", "two"), ("later", "three")] {
+        deliver_until_prepared(&all, key).await;
+        base.client.batch_execute(&format!("ALTER TABLE effects ADD {column} text")).await.unwrap();
+    }
+    let texts = prepared(&base, "SELECT * FROM effects").await;
+    assert_eq!((texts.len(), texts.iter().collect::<HashSet<_>>().len()), (3, 3), "{texts:?}");
+}
+
 /// The first delivery may find an outdated statement. It does not count, and the next one succeeds.
 async fn deliver_until_prepared<W: TransactionalWork<Message>>(inbox: &Inbox<W>, key: &str) {
     let idempotency = flushed();
@@ -168,6 +183,50 @@ async fn a_statement_that_does_not_match_its_values_is_counted_and_not_permanent
             assert_eq!(report.attempts, Some(attempts));
         }
     }
+}
+
+/// The type of the values of a tenant is that of its table.
+struct OfType(&'static str, bool);
+
+impl TransactionalWork<Message> for OfType {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        transaction.execute(self.0, &[]).await?;
+        let value: &(dyn ToSql + Sync) = if self.1 { &1_i64 } else { &1_i32 };
+        transaction.execute("INSERT INTO things VALUES ($1)", &[value]).await?;
+        transaction.execute("SET LOCAL search_path = public", &[]).await?;
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn tenants_whose_values_have_other_types_use_up_no_attempts() {
+    let base = with_columns(["int", "bigint"]).await;
+    let database = one_connection(&base.url());
+    let a = inbox(OfType("SET LOCAL search_path = a, public", false), database.clone());
+    let b = inbox(OfType("SET LOCAL search_path = b, public", true), database);
+    for number in 0..3 {
+        done(&deliver(&flushed(), &a, &format!("a {number}")).await);
+        deliver_until_prepared(&b, &format!("b {number}")).await;
+    }
+}
+
+/// Reads a NULL as a number.
+struct Reads;
+
+impl TransactionalWork<Message> for Reads {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        let row = transaction.query_first("SELECT NULL::bigint", &[]).await?.unwrap();
+        row.try_get::<_, i64>(0).map_err(DatabaseError::from)?;
+        Ok(Vec::new())
+    }
+}
+
+#[tokio::test]
+async fn a_null_that_is_read_as_a_value_is_counted_and_not_permanent() {
+    let base = base().await;
+    let report = deliver(&flushed(), &inbox(Reads, database(&base.url())), "null").await;
+    let (failed, error) = failure(&report);
+    assert!(!failed.permanent && error.contains("NULL"), "{report:?}");
 }
 
 #[tokio::test]
@@ -255,16 +314,20 @@ async fn a_missing_statement_in_a_function_or_a_deferred_trigger_is_counted() {
 #[tokio::test]
 async fn after_work_that_deallocates_and_fails_statements_with_other_types_succeed() {
     let base = base().await;
-    let types = "CREATE TYPE color AS ENUM ('red'); CREATE TYPE size AS ENUM ('big'); CREATE TABLE things (color color, size size)";
+    let types = "CREATE TYPE color AS ENUM ('red'); CREATE TYPE size AS ENUM ('big'); CREATE TYPE shape AS ENUM ('round'); \
+                 CREATE TABLE things (color color, size size, shape shape)";
     base.client.batch_execute(types).await.unwrap();
     let (database, idempotency) = (one_connection(&base.url()), flushed());
     let select = |column| inbox(Sql(vec![column], None), database.clone());
     done(&deliver(&idempotency, &select("SELECT color FROM things"), "first").await);
     // In a DO statement, it is not seen that statements are deallocated.
-    for (key, deallocates) in [("seen", "DEALLOCATE ALL"), ("unseen", "DO 'BEGIN EXECUTE ''DEALLOCATE ALL''; END'")] {
+    for (deallocates, next) in [
+        ("DEALLOCATE ALL", "SELECT size FROM things"),
+        ("DO 'BEGIN EXECUTE ''DEALLOCATE ALL''; END'", "SELECT shape FROM things"),
+    ] {
         let bad = Sql(vec![deallocates], Some(|| WorkError::permanent("wrong")));
-        assert!(failure(&deliver(&idempotency, &inbox(bad, database.clone()), key).await).0.permanent);
-        deliver_until_prepared(&select("SELECT size FROM things"), &format!("after {key}")).await;
+        assert!(failure(&deliver(&idempotency, &inbox(bad, database.clone()), deallocates).await).0.permanent);
+        deliver_until_prepared(&select(next), next).await;
     }
 }
 

@@ -89,7 +89,8 @@ impl Truth<'_> {
         let during = |call: &&Call| call.caller == caller && call.begun <= until && call.ended() + LOGIN >= opened.at;
         // It has waited for one lock after another, each for less than the timeout.
         let has_waited = |call: &Call| call.ended() >= call.begun + 2 * KINDS[caller].timeout;
-        self.disturbances.iter().any(|disturbance| disturbance.from <= until && disturbance.until >= opened.at)
+        // A transaction that began before its end fails later, and closes all connections.
+        self.disturbances.iter().any(|disturbance| disturbance.from <= until && disturbance.until + OPENS >= opened.at)
             || self
                 .calls
                 .iter()
