@@ -181,7 +181,7 @@ impl Worker {
             AtCommit::Fails(code) => server.fail_next(host, "COMMIT", code),
             // An operator cancels the question whether the transaction still exists.
             AtCommit::Unchecked => {
-                server.fail_next(host, "SELECT current_setting('idempotent_sqs.begun', true)", "57014")
+                server.fail_next(host, "SELECT current_setting('idempotent_sqs.begun', true)", "57014");
             }
             AtCommit::Crash { before } => server.crash_at_commit(host, before),
             AtCommit::Lost { request, unreachable } => {
