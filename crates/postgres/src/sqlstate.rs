@@ -41,6 +41,7 @@ pub(crate) const DEADLOCK_DETECTED: &str = "40P01";
 pub(crate) const INSUFFICIENT_PRIVILEGE: &str = "42501";
 pub(crate) const UNDEFINED_COLUMN: &str = "42703";
 pub(crate) const DATATYPE_MISMATCH: &str = "42804";
+pub(crate) const CANNOT_COERCE: &str = "42846";
 pub(crate) const UNDEFINED_FUNCTION: &str = "42883";
 pub(crate) const UNDEFINED_TABLE: &str = "42P01";
 pub(crate) const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
@@ -50,3 +51,5 @@ pub(crate) const OUT_OF_MEMORY: &str = "53200";
 pub(crate) const TOO_MANY_CONNECTIONS: &str = "53300";
 pub(crate) const LOCK_NOT_AVAILABLE: &str = "55P03";
 pub(crate) const QUERY_CANCELED: &str = "57014";
+/// A type that was dropped, among others.
+pub(crate) const INTERNAL_ERROR: &str = "XX000";

@@ -88,7 +88,12 @@ impl Connection {
         // A pooler answers a text that any client has prepared before with the old statement, also after a migration.
         let number = self.prepared.fetch_add(1, Ordering::Relaxed);
         let unique = format!("{text}\n/* {:08x} {number} */", self.salt);
-        let statement = self.client.prepare(&unique).await.map_err(|error| self.error(error))?;
+        let mut statement = self.client.prepare(&unique).await.map_err(|error| self.error(error))?;
+        // A pooler parses the text again for another session, in which its parameters could have other types.
+        if !statement.params().is_empty() {
+            let typed = self.client.prepare_typed(&unique, statement.params()).await;
+            statement = typed.map_err(|error| self.error(error))?;
+        }
         Ok(Prepared { text, statement, is_new: true })
     }
 
@@ -109,9 +114,8 @@ impl Connection {
             return;
         }
         let mut statements = self.statements();
-        if statements.len() >= MAX_STATEMENTS {
-            // Dropping a statement deallocates it on the server, once it is no longer in use.
-            statements.retain(|_, kept| matches!(kept, Kept::Changing));
+        if statements.len() >= MAX_STATEMENTS && !statements.contains_key(prepared.text) {
+            forget_prepared(&mut statements);
         }
         statements.entry(prepared.text.to_owned()).or_insert_with(|| Kept::Prepared(prepared.statement.clone()));
     }
@@ -119,11 +123,17 @@ impl Connection {
     /// The error of a statement. If it may be outdated, it is prepared again at its next use. After an error of the server
     /// that is in another transaction.
     pub(super) fn failed(&self, prepared: &Prepared<'_>, error: tokio_postgres::Error) -> DatabaseError {
+        if error.source().is_some_and(<dyn Error>::is::<WrongType>) {
+            // The driver keeps the variants and fields of each type, which a migration may have changed.
+            self.client.clear_type_cache();
+        }
         if prepared.is_new || !may_be_outdated(&prepared.statement, &error) {
             return self.error(error);
         }
         let mut statements = self.statements();
-        if statements.len() >= 2 * MAX_STATEMENTS {
+        // The same migration may have changed others.
+        forget_prepared(&mut statements);
+        if statements.len() >= MAX_STATEMENTS {
             // Too many to remember which have been outdated.
             return error.into();
         }
@@ -175,23 +185,30 @@ impl Drop for Connection {
     }
 }
 
+/// Each is prepared again at its next use. Dropping a statement deallocates it on the server, once it is no longer in use.
+fn forget_prepared(statements: &mut HashMap<String, Kept>) {
+    statements.retain(|_, kept| matches!(kept, Kept::Changing));
+}
+
 /// Whether a statement that has succeeded may have failed because the type of a column that it returns, or of a parameter,
 /// has changed since or was dropped. Other causes have the same errors.
 fn may_be_outdated(statement: &Statement, error: &tokio_postgres::Error) -> bool {
     let Some(server) = error.as_db_error() else {
         return error.source().is_some_and(<dyn Error>::is::<WrongType>);
     };
+    let code = server.code().code();
     // It was analyzed again with the types that its parameters had, as the position in the statement itself shows.
-    let may_be_of_parameters =
-        !statement.params().is_empty() && matches!(server.position(), Some(ErrorPosition::Original(_)));
-    let types = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH];
-    server.routine().is_some_and(|routine| OUTDATED.contains(&routine))
-        || (may_be_of_parameters && types.contains(&server.code().code()))
+    let is_in_statement = matches!(server.position(), Some(ErrorPosition::Original(_)));
+    // A type was dropped. A pooler parses the statement again; an error of a function has a context.
+    let is_dropped = server.routine() == Some("getTypeBinaryInputInfo")
+        || (code == sqlstate::INTERNAL_ERROR && server.where_().is_none());
+    let is_of_parameters = is_dropped || (is_in_statement && WRONG_TYPE.contains(&code));
+    // Its SQLSTATE, 0A000, has other meanings too, and the message is localized.
+    let is_of_columns = server.routine() == Some("RevalidateCachedQuery");
+    is_of_columns || (is_of_parameters && !statement.params().is_empty())
 }
 
-/// Routines of the server that report that the type of a column has changed, and that the type of a parameter was dropped.
-/// Their SQLSTATEs have other meanings too, and the messages are localized.
-const OUTDATED: [&str; 2] = ["RevalidateCachedQuery", "getTypeBinaryInputInfo"];
+const WRONG_TYPE: [&str; 3] = [sqlstate::UNDEFINED_FUNCTION, sqlstate::DATATYPE_MISMATCH, sqlstate::CANNOT_COERCE];
 
 fn uses_sql_prepare(statement: &str) -> bool {
     let statement = after_comments(statement);

@@ -51,8 +51,7 @@ pub enum DatabaseError {
     #[error("the statement is invalid: {0}")]
     InvalidStatement(String),
     /// The parameters or columns have other types than the values, or another number, or the server replied otherwise than
-    /// to a query.
-    /// The tables may be of another version than this program.
+    /// to a query. The tables may be of another version than this program.
     #[error("the statement does not match its values: {0}")]
     StatementMismatch(String),
 }

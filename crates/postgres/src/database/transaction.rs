@@ -110,6 +110,8 @@ impl Transaction {
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
         match begun.map_err(DatabaseError::from).and(executed) {
             Ok((last, affected)) => {
+                // A transaction that is rolled back does not execute it.
+                connection.keep(&last);
                 transaction.last = Some(last);
                 Ok((transaction, affected))
             }
@@ -183,7 +185,6 @@ impl Transaction {
         }
         match (executed, ended) {
             (Ok(1), Ok(is_reset)) => {
-                connection.keep(last);
                 if is_reset {
                     self.return_to_pool();
                 }

@@ -1,9 +1,11 @@
 //! Statements that a migration, a pooler or the work itself made invalid.
 
 use std::collections::HashSet;
+use std::error::Error;
 
 use idempotent_sqs_postgres::DatabaseError;
-use idempotent_sqs_postgres::database::types::ToSql;
+use idempotent_sqs_postgres::database::types::private::BytesMut;
+use idempotent_sqs_postgres::database::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 
 use super::sessions::{Sql, ask, one_connection};
 use super::*;
@@ -26,10 +28,12 @@ async fn prepared(base: &Base, statement: &str) -> Vec<String> {
 }
 
 /// Migrations that change the type of the parameter of [`STATEMENTS`].
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     // Removes a value of the type.
     "ALTER TYPE citext RENAME TO old; CREATE TYPE citext AS ENUM ('red'); \
      ALTER TABLE things ALTER COLUMN color TYPE citext USING color::text::citext; DROP TYPE old",
+    "ALTER TYPE citext RENAME TO old; CREATE TYPE citext AS ENUM ('red'); \
+     ALTER TABLE things ALTER COLUMN color TYPE citext USING color::text::citext",
     "ALTER TABLE things ALTER COLUMN color TYPE text USING color::text; DROP TYPE citext",
     "ALTER TABLE things ALTER COLUMN color TYPE text USING color::text",
 ];
@@ -86,6 +90,7 @@ async fn a_statement_is_prepared_once_for_each_connection_with_a_text_that_no_ot
             ask(&database, vec!["SELECT 'the same' -- twice"]).await;
         }
     }
+    // This one has no parameters. One with parameters is prepared once more, with their types.
     let texts = prepared(&base, "SELECT 'the same' -- twice").await;
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert_ne!(texts[0], texts[1]);
@@ -101,6 +106,64 @@ async fn an_outdated_statement_is_prepared_at_each_use_with_another_text() {
     }
     let texts = prepared(&base, "SELECT * FROM effects").await;
     assert_eq!((texts.len(), texts.iter().collect::<HashSet<_>>().len()), (3, 3), "{texts:?}");
+}
+
+/// A pooler parses a statement again for another session. Its parameters then have the types that the first one read.
+#[tokio::test]
+async fn a_statement_is_prepared_with_the_types_of_its_parameters() {
+    let base = with_things().await;
+    let database = one_connection(&base.url());
+    done(&deliver(&flushed(), &inbox(Paint(STATEMENTS[0]), database.clone()), "first").await);
+    let types = "SELECT string_agg(parameter_types::text, ' ') FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO things%'";
+    assert_eq!(ask(&database, vec![types]).await, "{citext}");
+}
+
+/// A migration of a table that many statements use.
+#[tokio::test]
+async fn a_migration_makes_one_statement_of_a_connection_outdated_and_the_others_are_prepared_again() {
+    let base = base().await;
+    let statements = ["SELECT * FROM effects", "SELECT * FROM effects LIMIT 1", "SELECT * FROM effects LIMIT 2"];
+    let all = inbox(Sql(statements.to_vec(), None), one_connection(&base.url()));
+    done(&deliver(&flushed(), &all, "before").await);
+    base.client.batch_execute("ALTER TABLE effects ADD note text").await.unwrap();
+    deliver_until_prepared(&all, "after").await;
+}
+
+/// Writes a value of an enum that has it, as an enum in Rust does.
+#[derive(Debug)]
+struct Red;
+
+impl ToSql for Red {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        out.extend_from_slice(b"red");
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(ty.kind(), Kind::Enum(values) if values.iter().any(|value| value == "red"))
+    }
+
+    to_sql_checked!();
+}
+
+struct PaintRed;
+
+impl TransactionalWork<Message> for PaintRed {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        transaction.execute(STATEMENTS[0], &[&Red]).await?;
+        Ok(Vec::new())
+    }
+}
+
+/// The driver keeps the values of each type.
+#[tokio::test]
+async fn a_statement_succeeds_once_its_type_has_the_value_that_it_writes() {
+    let base = base().await;
+    base.client.batch_execute("CREATE TYPE color AS ENUM ('blue'); CREATE TABLE things (color color)").await.unwrap();
+    let (paint, idempotency) = (inbox(PaintRed, one_connection(&base.url())), flushed());
+    assert!(!failure(&deliver(&idempotency, &paint, "red").await).0.permanent);
+    base.client.batch_execute("ALTER TYPE color ADD VALUE 'red'").await.unwrap();
+    done(&deliver(&idempotency, &paint, "red").await);
 }
 
 /// The first delivery may find an outdated statement. It does not count, and the next one succeeds.
