@@ -139,7 +139,7 @@ impl<W> Inbox<W> {
 
     /// Checks that the database can be reached and accepts writes, and that the table exists, has all columns, and may
     /// be read and changed. For this it inserts a row, updates it, and rolls back. The right to delete expired rows is
-    /// not checked, because another user may do that. Takes three round trips, and 10 seconds at most. It fails while
+    /// not checked, because another user may do that. Takes a few round trips, and 10 seconds at most. It fails while
     /// another session locks the table against writes, such as one that creates an index.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use futures_util::TryStreamExt;
@@ -12,7 +12,7 @@ use futures_util::future::ready;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::ErrorPosition;
 use tokio_postgres::types::WrongType;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 use super::DatabaseError;
 use crate::sqlstate;
@@ -26,6 +26,9 @@ pub(super) struct Connection {
     prepared: AtomicU32,
     /// Distinguishes its statements from those of other connections behind a pooler.
     salt: u32,
+    /// Whether the session has the statements of this connection alone, under the names that the driver gave them. If not,
+    /// there is a pooler, which changes the session between transactions.
+    is_direct: OnceLock<bool>,
     /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
     /// missing. The session is then closed: `DEALLOCATE ALL` would also remove the statements of the driver, which does not
     /// prepare those again that it keeps for itself.
@@ -71,6 +74,7 @@ impl Connection {
             statements: Mutex::default(),
             prepared: AtomicU32::new(0),
             salt: getrandom::u32().unwrap_or_default(),
+            is_direct: OnceLock::new(),
             is_spent: AtomicBool::new(false),
             opened,
             has_transaction_timeout,
@@ -82,6 +86,16 @@ impl Connection {
         if let Some(Kept::Prepared(statement)) = self.statements().get(text) {
             return Ok(Prepared { text, statement: statement.clone(), is_new: false });
         }
+        self.prepare(text).await
+    }
+
+    /// As [`prepared`](Self::prepared), of a statement whose rows are read. Behind a pooler it is prepared at each use: in
+    /// another session its columns may have other types, which only a new statement tells the driver.
+    pub(super) async fn prepared_to_read<'a>(&self, text: &'a str) -> Result<Prepared<'a>, DatabaseError> {
+        if self.is_direct() { self.prepared(text).await } else { self.prepare(text).await }
+    }
+
+    async fn prepare<'a>(&self, text: &'a str) -> Result<Prepared<'a>, DatabaseError> {
         if uses_sql_prepare(text) {
             self.is_spent.store(true, Ordering::Relaxed);
         }
@@ -90,11 +104,35 @@ impl Connection {
         let unique = format!("{text}\n/* {:08x} {number} */", self.salt);
         let mut statement = self.client.prepare(&unique).await.map_err(|error| self.error(error))?;
         // A pooler parses the text again for another session, in which its parameters could have other types.
-        if !statement.params().is_empty() {
+        if !statement.params().is_empty() && !self.is_direct() {
             let typed = self.client.prepare_typed(&unique, statement.params()).await;
             statement = typed.map_err(|error| self.error(error))?;
         }
         Ok(Prepared { text, statement, is_new: true })
+    }
+
+    /// Whether it is known that there is no pooler.
+    fn is_direct(&self) -> bool {
+        self.is_direct.get() == Some(&true)
+    }
+
+    /// Looks for a pooler, in the first transaction. Its statements are prepared before.
+    pub(super) async fn look_for_pooler(&self) {
+        if self.is_direct.get().is_some() {
+            return;
+        }
+        let Ok(rows) = self.client.simple_query("SELECT name, statement FROM pg_prepared_statements").await else {
+            return;
+        };
+        let salt = format!("/* {:08x} ", self.salt);
+        // The driver names its statements s0, s1 and so on.
+        let is_own = |reply: &SimpleQueryMessage| {
+            let SimpleQueryMessage::Row(row) = reply else { return None };
+            let number = row.get(0)?.strip_prefix('s').unwrap_or_default();
+            Some(number.parse::<u64>().is_ok() && row.get(1)?.contains(&salt))
+        };
+        let are_own = rows.iter().filter_map(is_own).reduce(|all, is_own| all && is_own);
+        _ = self.is_direct.set(are_own == Some(true));
     }
 
     /// The outcome of a statement.

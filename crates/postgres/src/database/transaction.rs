@@ -104,7 +104,8 @@ impl Transaction {
         let executed = async {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
-            let affected = connection.client.execute(&first.statement, parameters).await;
+            let affected = connection.client.execute(&first.statement, parameters);
+            let (affected, ()) = join(affected, connection.look_for_pooler()).await;
             Ok((last, connection.executed(&first, affected)?))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
@@ -148,7 +149,7 @@ impl Transaction {
     /// As for [`execute`](Self::execute).
     pub async fn query(&self, statement: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, DatabaseError> {
         let connection = self.connection()?;
-        let prepared = connection.prepared(statement).await?;
+        let prepared = connection.prepared_to_read(statement).await?;
         connection.executed(&prepared, connection.client.query(&prepared.statement, parameters).await)
     }
 

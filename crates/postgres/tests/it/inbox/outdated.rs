@@ -7,7 +7,7 @@ use idempotent_sqs_postgres::DatabaseError;
 use idempotent_sqs_postgres::database::types::private::BytesMut;
 use idempotent_sqs_postgres::database::types::{IsNull, Kind, ToSql, Type, to_sql_checked};
 
-use super::sessions::{Sql, ask, one_connection};
+use super::sessions::{Sql, ask, one_connection, pooler_of_a_latin1_session};
 use super::*;
 
 /// A database whose new sessions log what they prepare.
@@ -90,10 +90,39 @@ async fn a_statement_is_prepared_once_for_each_connection_with_a_text_that_no_ot
             ask(&database, vec!["SELECT 'the same' -- twice"]).await;
         }
     }
-    // This one has no parameters. One with parameters is prepared once more, with their types.
     let texts = prepared(&base, "SELECT 'the same' -- twice").await;
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert_ne!(texts[0], texts[1]);
+}
+
+/// Executes a statement with a parameter, and reads the row of another one.
+struct ExecutesAndReads(&'static str, &'static str);
+
+impl TransactionalWork<Message> for ExecutesAndReads {
+    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        transaction.execute(self.0, &[&true]).await?;
+        transaction.query(self.1, &[]).await?;
+        Ok(Vec::new())
+    }
+}
+
+/// In another session, parameters and columns may have other types. So the types of parameters are read, and are part of
+/// what is prepared. A statement with another name shows the pooler.
+#[tokio::test]
+async fn behind_a_pooler_a_statement_is_prepared_with_its_types_and_at_each_use_if_its_rows_are_read() {
+    let base = with_log().await;
+    let port = pooler_of_a_latin1_session(&base, "PREPARE PGBOUNCER_1 AS SELECT 1").await;
+    let pooled = one_connection(&base.url_by(port));
+    for (database, executed, read, times) in [
+        (pooled, "SELECT $1::bool, 'behind a pooler'", "SELECT 'read behind a pooler'", (2, 3)),
+        (one_connection(&base.url()), "SELECT $1::bool, 'directly'", "SELECT 'read directly'", (1, 1)),
+    ] {
+        let work = inbox(ExecutesAndReads(executed, read), database);
+        for key in ["a", "b", "c"] {
+            done(&deliver(&flushed(), &work, &format!("{key} {read}")).await);
+        }
+        assert_eq!((prepared(&base, executed).await.len(), prepared(&base, read).await.len()), times, "{read}");
+    }
 }
 
 #[tokio::test]
@@ -106,16 +135,6 @@ async fn an_outdated_statement_is_prepared_at_each_use_with_another_text() {
     }
     let texts = prepared(&base, "SELECT * FROM effects").await;
     assert_eq!((texts.len(), texts.iter().collect::<HashSet<_>>().len()), (3, 3), "{texts:?}");
-}
-
-/// A pooler parses a statement again for another session. Its parameters then have the types that the first one read.
-#[tokio::test]
-async fn a_statement_is_prepared_with_the_types_of_its_parameters() {
-    let base = with_things().await;
-    let database = one_connection(&base.url());
-    done(&deliver(&flushed(), &inbox(Paint(STATEMENTS[0]), database.clone()), "first").await);
-    let types = "SELECT string_agg(parameter_types::text, ' ') FROM pg_prepared_statements WHERE statement LIKE 'INSERT INTO things%'";
-    assert_eq!(ask(&database, vec![types]).await, "{citext}");
 }
 
 /// A migration of a table that many statements use.

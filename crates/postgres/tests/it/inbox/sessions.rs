@@ -131,9 +131,9 @@ async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     message
 }
 
-/// A pooler whose session another client has started with another encoding. It sets the encoding of the client that
-/// gets the session, as `PgBouncer` does.
-async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
+/// A pooler whose session another client has started with another encoding, and in which it has executed a statement. It
+/// sets the encoding of the client that gets the session, as `PgBouncer` does.
+pub(super) async fn pooler_of_a_latin1_session(base: &Base, executed: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
     let parameters = format!("user\0app\0database\0{}\0client_encoding\0LATIN1\0\0", base.name);
@@ -149,8 +149,12 @@ async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
             client.write_all(&greeting).await.unwrap();
             greeting = message(&mut server).await;
         }
-        server.write_all(b"Q\0\0\0\x21SET client_encoding = 'UTF8'\0").await.unwrap();
-        while message(&mut server).await[0] != b'Z' {}
+        for statement in [executed, "SET client_encoding = 'UTF8'"] {
+            let length = u32::try_from(statement.len()).unwrap() + 5;
+            let query = [b"Q".as_slice(), &length.to_be_bytes(), statement.as_bytes(), b"\0"].concat();
+            server.write_all(&query).await.unwrap();
+            while message(&mut server).await[0] != b'Z' {}
+        }
         client.write_all(&greeting).await.unwrap();
         let _ = copy_bidirectional(&mut client, &mut server).await;
     });
@@ -160,7 +164,7 @@ async fn pooler_of_a_latin1_session(base: &Base) -> u16 {
 #[tokio::test]
 async fn a_key_is_the_same_through_a_pooler_whose_session_has_another_encoding() {
     let base = base().await;
-    let port = pooler_of_a_latin1_session(&base).await;
+    let port = pooler_of_a_latin1_session(&base, "SELECT 1").await;
     let inbox = inbox(Pay::default(), one_connection(&base.url_by(port)));
     assert_eq!(done(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());
     assert_eq!(duplicate(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());

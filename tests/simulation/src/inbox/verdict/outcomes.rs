@@ -42,12 +42,13 @@ impl Truth<'_> {
         if (run.fence, run.number) != (call.fence, call.number) {
             return Some("its work was told of another claim".to_owned());
         }
-        // Whatever happens: what is committed is told, and nothing else.
+        // Whatever happens: what is committed is told, and nothing else. If the session of a work that has executed COMMIT
+        // is lost before it fails, only the next delivery tells it.
         let is_committed = self.effects.iter().any(|effect| is_of(effect, call) && effect.at <= call.ended() + SLACK);
         let tells = match &call.told {
             Told::Done(_) => is_committed,
             Told::Failed(Class::Uncertain, _) | Told::Nothing => true,
-            _ => !is_committed,
+            _ => !is_committed || (run.has_ended && self.is_disturbed(call, &ANY)),
         };
         // With so short a retention, its row may be deleted or replaced before it is looked up.
         let is_removed = self.versions.iter().any(|version| {

@@ -38,6 +38,8 @@ pub(in crate::postgres) struct Surroundings {
     pub(in crate::postgres) version: String,
     pub(in crate::postgres) settings: crate::postgres::settings::Settings,
     pub(in crate::postgres) activity: Vec<Vec<Value>>,
+    /// The rows of `pg_prepared_statements`.
+    pub(in crate::postgres) prepared: Vec<Vec<Value>>,
     /// How long `pg_sleep` still sleeps.
     pub(in crate::postgres) sleeps_us: AtomicU64,
 }

@@ -51,6 +51,7 @@ pub(super) enum Rows {
     Table(usize),
     With(usize),
     Activity,
+    Prepared,
     Query(Box<Query>),
     Values(Vec<Vec<Expr>>),
 }

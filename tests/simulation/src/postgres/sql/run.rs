@@ -123,6 +123,7 @@ impl Run<'_> {
             }
             Rows::With(index) => numbered(self.with[*index].clone()),
             Rows::Activity => numbered(self.surroundings.activity.clone()),
+            Rows::Prepared => numbered(self.surroundings.prepared.clone()),
             Rows::Query(query) => numbered(self.rows(tables, query, outer)?),
             Rows::Values(rows) => {
                 let frame = Frame { row: &[], aggregates: &[], outer };

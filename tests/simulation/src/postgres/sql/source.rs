@@ -40,6 +40,10 @@ pub(super) fn find(table_name: &str, alias: Option<String>, with: &[(String, Vec
         let columns = ACTIVITY.map(|(name, ty)| column(&source, name, ty, false)).into();
         return Ok(Source { rows: Rows::Activity, columns });
     }
+    if table_name == "pg_prepared_statements" {
+        let columns = ["name", "statement"].map(|name| column(&source, name, Type::Text, false)).into();
+        return Ok(Source { rows: Rows::Prepared, columns });
+    }
     let (table, columns) = table(table_name, alias)?;
     Ok(Source { rows: Rows::Table(table), columns })
 }
