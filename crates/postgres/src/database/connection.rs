@@ -15,6 +15,7 @@ use tokio_postgres::types::WrongType;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
 use super::DatabaseError;
+use super::error::has_sqlstate;
 use crate::sqlstate;
 
 /// A connection, and the statements prepared on it.
@@ -27,7 +28,7 @@ pub(super) struct Connection {
     /// Distinguishes its statements from those of other connections behind a pooler.
     salt: u32,
     /// Whether the session has the statements of this connection alone, under the names that the driver gave them. If not,
-    /// there is a pooler, which changes the session between transactions.
+    /// there may be a pooler that changes the session between transactions.
     is_direct: OnceLock<bool>,
     /// Whether the work has executed the SQL statement `PREPARE`, `EXECUTE` or `DEALLOCATE`, or a prepared statement is
     /// missing. The session is then closed: `DEALLOCATE ALL` would also remove the statements of the driver, which does not
@@ -39,7 +40,7 @@ pub(super) struct Connection {
     pub(super) has_transaction_timeout: bool,
 }
 
-/// What is kept of a statement that has succeeded.
+/// What is kept of a statement that has succeeded, or is the last one of transactions.
 enum Kept {
     Prepared(Statement),
     /// It was outdated once, so it is prepared at each use. Otherwise tenants whose tables have other types would make each
@@ -116,13 +117,22 @@ impl Connection {
         self.is_direct.get() == Some(&true)
     }
 
-    /// Looks for a pooler, in the first transaction. Its statements are prepared before.
-    pub(super) async fn look_for_pooler(&self) {
+    /// Looks for a pooler, in the first transaction. The list has the statements that were prepared for it.
+    ///
+    /// # Errors
+    /// If the server refuses, the transaction has failed. Another one assumes a pooler.
+    pub(super) async fn look_for_pooler(&self) -> Result<(), DatabaseError> {
         if self.is_direct.get().is_some() {
-            return;
+            return Ok(());
         }
-        let Ok(rows) = self.client.simple_query("SELECT name, statement FROM pg_prepared_statements").await else {
-            return;
+        let rows = match self.client.simple_query("SELECT name, statement FROM pg_prepared_statements").await {
+            Ok(rows) => rows,
+            Err(error) => {
+                if !has_sqlstate(&error, sqlstate::IN_FAILED_SQL_TRANSACTION) {
+                    _ = self.is_direct.set(false);
+                }
+                return Err(DatabaseError::StatementOutdated);
+            }
         };
         let salt = format!("/* {:08x} ", self.salt);
         // The driver names its statements s0, s1 and so on.
@@ -133,6 +143,7 @@ impl Connection {
         };
         let are_own = rows.iter().filter_map(is_own).reduce(|all, is_own| all && is_own);
         _ = self.is_direct.set(are_own == Some(true));
+        Ok(())
     }
 
     /// The outcome of a statement.
@@ -146,7 +157,7 @@ impl Connection {
         Ok(value)
     }
 
-    /// Keeps a statement that has succeeded. One that never has is not outdated, so its errors count.
+    /// Keeps a statement. One of the work that never has succeeded is not kept, so its errors count.
     pub(super) fn keep(&self, prepared: &Prepared<'_>) {
         if !prepared.is_new {
             return;

@@ -105,8 +105,10 @@ impl Transaction {
             let (first, last) =
                 try_join(connection.prepared(statements.first), connection.prepared(statements.last)).await?;
             let affected = connection.client.execute(&first.statement, parameters);
-            let (affected, ()) = join(affected, connection.look_for_pooler()).await;
-            Ok((last, connection.executed(&first, affected)?))
+            let (affected, looked) = join(affected, connection.look_for_pooler()).await;
+            let affected = connection.executed(&first, affected)?;
+            looked?;
+            Ok((last, affected))
         };
         let (begun, executed) = join(connection.client.batch_execute(&statement), executed).await;
         match begun.map_err(DatabaseError::from).and(executed) {
@@ -201,6 +203,8 @@ impl Transaction {
                 self.roll_back().await;
                 Err(CommitError::MadeReadOnly)
             }
+            // The driver may not have sent it, and then the COMMIT has not rolled back.
+            (Err(error), _) if error.as_db_error().is_none() => Err(CommitError::Unknown(error.into())),
             (Err(error), _) => {
                 let error = connection.failed(last, error);
                 Err(self.commit_failed(error).await)

@@ -125,6 +125,34 @@ async fn behind_a_pooler_a_statement_is_prepared_with_its_types_and_at_each_use_
     }
 }
 
+/// The look for a pooler fails the first transaction, which begins again.
+#[tokio::test]
+async fn a_user_who_may_not_list_prepared_statements_is_served() {
+    let base = base().await;
+    let user = format!("unlisted_{}", base.name);
+    let rights = format!(
+        "CREATE ROLE {user} LOGIN; GRANT ALL ON idempotency_inbox, effects TO {user}; \
+         REVOKE SELECT ON pg_prepared_statements FROM PUBLIC"
+    );
+    base.client.batch_execute(&rights).await.unwrap();
+    let inbox = inbox(Pay::default(), one_connection(&base.url().replace("app@", &format!("{user}@"))));
+    let report = deliver(&flushed(), &inbox, "pay_1").await;
+    assert_eq!((done(&report), report.attempts), (b"receipt of pay_1".as_slice(), Some(1)));
+}
+
+/// The driver does not send the last statement, so the COMMIT takes effect.
+#[tokio::test]
+async fn a_commit_without_its_last_statement_is_uncertain() {
+    let base = base().await;
+    let domain = "CREATE DOMAIN small AS bytea; ALTER TABLE idempotency_inbox ALTER COLUMN result TYPE small";
+    base.client.batch_execute(domain).await.unwrap();
+    let inbox = inbox(Pay::default(), one_connection(&base.url()));
+    for key in ["first", "second", "third"] {
+        let report = deliver(&flushed(), &inbox, key).await;
+        assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_outdated_statement_is_prepared_at_each_use_with_another_text() {
     let base = with_log().await;
