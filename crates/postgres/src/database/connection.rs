@@ -24,7 +24,7 @@ pub(super) struct Connection {
     task: JoinHandle<()>,
     statements: Mutex<HashMap<String, Kept>>,
     /// Number of statements that were prepared.
-    prepared: AtomicU32,
+    prepared_count: AtomicU32,
     /// Distinguishes its statements from those of other connections behind a pooler.
     salt: u32,
     /// Whether the session has the statements of this connection alone, under the names that the driver gave them. If not,
@@ -73,7 +73,7 @@ impl Connection {
             client,
             task,
             statements: Mutex::default(),
-            prepared: AtomicU32::new(0),
+            prepared_count: AtomicU32::new(0),
             salt: getrandom::u32().unwrap_or_default(),
             is_direct: OnceLock::new(),
             is_spent: AtomicBool::new(false),
@@ -101,7 +101,7 @@ impl Connection {
             self.is_spent.store(true, Ordering::Relaxed);
         }
         // A pooler answers a text that any client has prepared before with the old statement, also after a migration.
-        let number = self.prepared.fetch_add(1, Ordering::Relaxed);
+        let number = self.prepared_count.fetch_add(1, Ordering::Relaxed);
         let unique = format!("{text}\n/* {:08x} {number} */", self.salt);
         let mut statement = self.client.prepare(&unique).await.map_err(|error| self.error(error))?;
         // A pooler parses the text again for another session, in which its parameters could have other types.

@@ -23,7 +23,8 @@ pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// A transaction in progress. The inbox commits it or rolls it back: the work must not execute `COMMIT` or `ROLLBACK`.
 /// A `SAVEPOINT` is allowed.
 ///
-/// Statements are prepared at their first use on a connection. Statements whose futures are polled together (`join!`)
+/// Statements are prepared at their first use on a connection, and behind a pooler at each use if their rows are read.
+/// Statements whose futures are polled together (`join!`)
 /// are sent together, in one round trip.
 pub struct Transaction {
     /// `None` after the end, when the connection is back in its pool.

@@ -8,9 +8,11 @@ mod no_attempt;
 mod once;
 mod outdated;
 mod pool;
+mod pooler;
 mod refusals;
 mod rows;
 mod sessions;
+mod tenants;
 mod unfinished;
 mod without_redis;
 

@@ -76,7 +76,11 @@ impl Core {
                 version: shared.version.clone(),
                 settings: self.settings.clone(),
                 activity: shared.activity(),
-                prepared: self.prepared.iter().map(|(name, prepared)| listed(name, &prepared.parsed.text)).collect(),
+                prepared: self
+                    .prepared
+                    .iter()
+                    .map(|(name, of)| [&**name, &of.parsed.text].map(Value::text).into())
+                    .collect(),
                 sleeps_us: AtomicU64::new(0),
             };
             (surroundings, shared.tables.snapshot(transaction.xid, transaction.command), shared.now_us())
@@ -102,9 +106,4 @@ impl Core {
 
 fn canceled(message: &str) -> SqlError {
     SqlError::new("57014", message).by("ProcessInterrupts")
-}
-
-/// A row of `pg_prepared_statements`.
-fn listed(name: &str, text: &str) -> Vec<Value> {
-    vec![Value::text(name), Value::text(text)]
 }

@@ -102,7 +102,8 @@ async fn the_server_ends_a_statement_at_the_deadline() {
     let short = delivery("pay_1").deadline(Deadline::within(2 * SECOND));
     let report = soon(flushed().run(&short, &inbox, &Message::default())).await.unwrap();
     assert!(matches!(report.outcome, Outcome::Failed { .. }), "{report:?}");
-    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep(600)%'";
+    let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                  AND query LIKE 'SELECT pg_sleep(600)%'";
     until_count(&base, asleep, 0).await;
 }
 

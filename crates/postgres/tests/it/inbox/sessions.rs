@@ -3,9 +3,6 @@
 use super::*;
 use std::num::NonZeroUsize;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
-
 /// Executes these statements. The result is the first text column of the last one.
 pub(super) struct Sql(pub(super) Vec<&'static str>, pub(super) Option<fn() -> WorkError>);
 
@@ -119,69 +116,6 @@ async fn settings_of_the_url_survive_the_reset_of_the_session() {
         "SELECT concat_ws(' ', current_user, current_setting('app.tenant'), current_setting('application_name'))";
     ask(&database, vec!["SET ROLE app", "SET app.tenant = 'theirs'", "SET application_name = 'another'"]).await;
     assert_eq!(ask(&database, vec![seen]).await, "pg_monitor ours payments");
-}
-
-/// Reads a message of the PostgreSQL protocol, with its type and length.
-async fn message(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
-    let mut message = vec![0; 5];
-    from.read_exact(&mut message).await.unwrap();
-    let length = u32::from_be_bytes(message[1..].try_into().unwrap());
-    message.resize(length as usize + 1, 0);
-    from.read_exact(&mut message[5..]).await.unwrap();
-    message
-}
-
-/// A pooler whose session another client has started with another encoding, and in which it has executed a statement. It
-/// sets the encoding of the client that gets the session, as `PgBouncer` does.
-pub(super) async fn pooler_of_a_latin1_session(base: &Base, executed: &'static str) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let (port, server_port) = (listener.local_addr().unwrap().port(), base.port);
-    let parameters = format!("user\0app\0database\0{}\0client_encoding\0LATIN1\0\0", base.name);
-    tokio::spawn(async move {
-        let (mut client, _) = listener.accept().await.unwrap();
-        let length = client.read_u32().await.unwrap();
-        client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
-        let mut server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
-        server.write_u32(u32::try_from(parameters.len()).unwrap() + 8).await.unwrap();
-        server.write_all(&[b"\0\x03\0\0", parameters.as_bytes()].concat()).await.unwrap();
-        let mut greeting = message(&mut server).await;
-        while greeting[0] != b'Z' {
-            client.write_all(&greeting).await.unwrap();
-            greeting = message(&mut server).await;
-        }
-        for statement in [executed, "SET client_encoding = 'UTF8'"] {
-            let length = u32::try_from(statement.len()).unwrap() + 5;
-            let query = [b"Q".as_slice(), &length.to_be_bytes(), statement.as_bytes(), b"\0"].concat();
-            server.write_all(&query).await.unwrap();
-            while message(&mut server).await[0] != b'Z' {}
-        }
-        client.write_all(&greeting).await.unwrap();
-        let _ = copy_bidirectional(&mut client, &mut server).await;
-    });
-    port
-}
-
-#[tokio::test]
-async fn a_key_is_the_same_through_a_pooler_whose_session_has_another_encoding() {
-    let base = base().await;
-    let port = pooler_of_a_latin1_session(&base, "SELECT 1").await;
-    let inbox = inbox(Pay::default(), one_connection(&base.url_by(port)));
-    assert_eq!(done(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());
-    assert_eq!(duplicate(&deliver(&flushed(), &inbox, "größe").await), "receipt of größe".as_bytes());
-    assert_eq!(base.count(EFFECTS).await, 1);
-}
-
-#[tokio::test]
-async fn a_session_keeps_a_limited_number_of_prepared_statements() {
-    let base = base().await;
-    let database = one_connection(&base.url());
-    let statements: Vec<&'static str> = (0..700).map(|n| &*format!("SELECT '{n}'").leak()).collect();
-    assert_eq!(ask(&database, statements).await, "699");
-    let kept = ask(&database, vec!["SELECT count(*)::text FROM pg_prepared_statements"]).await;
-    assert!(kept.parse::<u32>().unwrap() <= 260, "{kept}");
-    // If the work has few statements, they stay prepared.
-    let often = "SELECT count(*)::text FROM pg_prepared_statements WHERE statement LIKE '%this one%'";
-    assert_eq!([ask(&database, vec![often]).await, ask(&database, vec![often]).await], ["1", "1"]);
 }
 
 #[tokio::test]

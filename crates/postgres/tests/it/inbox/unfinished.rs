@@ -1,5 +1,6 @@
 //! Rows that the work committed without a result, with its own COMMIT.
 
+use super::sessions::{Sql, one_connection};
 use super::*;
 use idempotent_sqs::idempotency::{Fence, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
@@ -102,7 +103,15 @@ impl TransactionalWork<Message> for CommitsAndFailsLate {
 #[tokio::test]
 async fn a_work_that_executes_rollback_is_uncertain_if_the_server_does_not_say_that_it_has() {
     let base = base().await;
-    let inbox = inbox(RollsBackAndShadows, database(&base.url()));
+    // Makes the query fail that shows whether the transaction has ended.
+    let statements = vec![
+        "ROLLBACK",
+        "CREATE SCHEMA shadow",
+        "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT (1 / 0)::text'",
+        "SET search_path = shadow, pg_catalog, public",
+    ];
+    let work = Sql(statements, Some(|| WorkError::permanent("no such account")));
+    let inbox = inbox(work, database(&base.url()));
     let claim = Claim::of_completed_work(attempt("pay_1"), Fence(1), 1);
     let error = OwnRecord::<Message>::attempt(&inbox, &claim, &Message::default()).await.unwrap_err();
     assert_eq!(error.kind(), WorkErrorKind::Uncertain, "{error}");
@@ -110,60 +119,20 @@ async fn a_work_that_executes_rollback_is_uncertain_if_the_server_does_not_say_t
     assert!(text.contains("did not say") && text.contains("no such account"), "{text}");
 }
 
-/// Executes ROLLBACK, then makes the query fail that shows it, and fails permanently.
-struct RollsBackAndShadows;
-
-impl TransactionalWork<Message> for RollsBackAndShadows {
-    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        for statement in [
-            "ROLLBACK",
-            "CREATE SCHEMA shadow",
-            "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE sql AS 'SELECT (1 / 0)::text'",
-            "SET search_path = shadow, pg_catalog, public",
-        ] {
-            transaction.execute(statement, &[]).await?;
-        }
-        Err(WorkError::permanent("no such account"))
-    }
-}
-
 /// The error of the question makes the COMMIT roll back, which is no error.
 #[tokio::test]
 async fn a_work_is_uncertain_if_the_server_does_not_say_at_its_commit_whether_the_transaction_still_exists() {
     let base = base().await;
-    let report = run(&flushed(), &inbox(PaysAndShadows, database(&base.url()))).await;
+    let statements = vec![
+        "INSERT INTO effects VALUES ('pay_1', 1)",
+        "CREATE SCHEMA shadow",
+        "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE plpgsql AS \
+         'BEGIN RAISE EXCEPTION ''no''; END'",
+        "SET LOCAL search_path = shadow, pg_catalog, public",
+    ];
+    let report = run(&flushed(), &inbox(Sql(statements, None), database(&base.url()))).await;
     assert!(uncertain(&report).contains("did not say"), "{report:?}");
     assert_eq!(base.count(EFFECTS).await, 0);
-}
-
-/// Takes effect, and makes the query fail that shows whether the transaction has ended.
-struct PaysAndShadows;
-
-impl TransactionalWork<Message> for PaysAndShadows {
-    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        for statement in [
-            "INSERT INTO effects VALUES ('pay_1', 1)",
-            "CREATE SCHEMA shadow",
-            "CREATE FUNCTION shadow.current_setting(text, boolean) RETURNS text LANGUAGE plpgsql AS \
-             'BEGIN RAISE EXCEPTION ''no''; END'",
-            "SET LOCAL search_path = shadow, pg_catalog, public",
-        ] {
-            transaction.execute(statement, &[]).await?;
-        }
-        Ok(Vec::new())
-    }
-}
-
-/// Executes ROLLBACK, takes effect, and executes this statement.
-struct RollsBackAnd(&'static str);
-
-impl TransactionalWork<Message> for RollsBackAnd {
-    async fn run(&self, transaction: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
-        for statement in ["ROLLBACK", "INSERT INTO effects VALUES ('pay_1', 1)", self.0] {
-            transaction.execute(statement, &[]).await?;
-        }
-        Ok(Vec::new())
-    }
 }
 
 #[tokio::test]
@@ -171,13 +140,27 @@ async fn a_work_that_executes_rollback_is_uncertain_whatever_it_executes_then() 
     let fail_the_last_one = ["DEALLOCATE ALL", "SET search_path = pg_temp", "SET default_transaction_read_only = on"];
     for then in [&fail_the_last_one[..], &["BEGIN"]].concat() {
         let (base, idempotency) = (base().await, flushed());
-        let inbox = inbox(RollsBackAnd(then), database(&base.url()));
+        let statements = vec!["ROLLBACK", "INSERT INTO effects VALUES ('pay_1', 1)", then];
+        let inbox = inbox(Sql(statements, None), database(&base.url()));
         for is_recovery in [false, true] {
             let report = run(&idempotency, &inbox).await;
             let reason = uncertain(&report);
             assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{then}: {reason}");
             assert_eq!(report.recovery, is_recovery, "{then}");
         }
+    }
+}
+
+/// The driver does not send the last statement, so the COMMIT takes effect.
+#[tokio::test]
+async fn a_commit_without_its_last_statement_is_uncertain() {
+    let base = base().await;
+    let domain = "CREATE DOMAIN small AS bytea; ALTER TABLE idempotency_inbox ALTER COLUMN result TYPE small";
+    base.client.batch_execute(domain).await.unwrap();
+    let inbox = inbox(Pay::default(), one_connection(&base.url()));
+    for key in ["first", "second", "third"] {
+        let report = deliver(&flushed(), &inbox, key).await;
+        assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
     }
 }
 
