@@ -7,7 +7,7 @@ use crate::sqlstate;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
-    /// The table is missing, or lacks a column.
+    /// The table is missing, lacks a column, or has one of another type.
     #[error(
         "the table idempotency_inbox is missing or outdated: run crates/postgres/sql/inbox.sql with psql on the \
          database of DATABASE_URL ({0})"
@@ -47,9 +47,14 @@ impl InboxError {
     /// The error of a statement on the table.
     pub(super) fn of(error: DatabaseError) -> Self {
         match error.code() {
-            Some(sqlstate::UNDEFINED_TABLE | sqlstate::UNDEFINED_COLUMN | sqlstate::INVALID_COLUMN_REFERENCE) => {
-                Self::TableOutdated(error)
-            }
+            None if matches!(error, DatabaseError::StatementMismatch(_)) => Self::TableOutdated(error),
+            Some(
+                sqlstate::UNDEFINED_TABLE
+                | sqlstate::UNDEFINED_COLUMN
+                | sqlstate::INVALID_COLUMN_REFERENCE
+                | sqlstate::DATATYPE_MISMATCH
+                | sqlstate::UNDEFINED_FUNCTION,
+            ) => Self::TableOutdated(error),
             Some(sqlstate::INSUFFICIENT_PRIVILEGE) => Self::PermissionDenied(error),
             // Only the statement that updates the row divides.
             Some(sqlstate::DIVISION_BY_ZERO) => Self::RowNotUpdated,

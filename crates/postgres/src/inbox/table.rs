@@ -8,7 +8,7 @@ use idempotent_sqs::idempotency::{AcquireRequest, Claim, Fence, Fingerprint, Own
 
 use super::InboxSettings;
 use crate::database::types::ToSql;
-use crate::database::{DatabaseError, Transaction, TransactionStatements, interval_seconds};
+use crate::database::{DatabaseError, Row, Transaction, TransactionStatements, interval_seconds};
 
 /// The transaction of the work.
 pub(super) const RUN: TransactionStatements = TransactionStatements { first: INSERT, last: SET_RESULT };
@@ -45,9 +45,12 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
 ///
 /// If a policy or a trigger keeps the row of the transaction from being updated, it divides by zero, so that no effect
 /// is committed without its result.
+///
+/// The driver does not send a statement whose parameters have other types than the values, but it would send the COMMIT.
+/// So the types are part of the statement. If a column has another type, the statement cannot be prepared at the BEGIN.
 const SET_RESULT: &str = "WITH updated AS ( \
-       UPDATE idempotency_inbox SET result = $3 \
-       WHERE namespace = $1 AND key = $2 AND xmin = pg_current_xact_id()::xid RETURNING 1 \
+       UPDATE idempotency_inbox SET result = $3::bytea \
+       WHERE namespace = $1::text AND key = $2::text AND xmin = pg_current_xact_id()::xid RETURNING 1 \
      ) \
      SELECT 1 / count(*) FROM updated \
      HAVING count(*) = 1 OR current_setting('idempotent_sqs.begun', true) = 'yes'";
@@ -128,7 +131,8 @@ impl InboxTable {
     pub(super) async fn check(&self, transaction: &Transaction, row: &NewRow<'_>) -> Result<(), DatabaseError> {
         let (result, key) = (Vec::new(), [&self.namespace as &(dyn ToSql + Sync), &row.key]);
         let update = row.with_result(&result);
-        try_join(transaction.execute(SET_RESULT, &update), transaction.query(READ, &key)).await.map(drop)
+        let (_, rows) = try_join(transaction.execute(SET_RESULT, &update), transaction.query(READ, &key)).await?;
+        rows.iter().try_for_each(|row| row_state(row, &Fingerprint::of(b"")).map(drop))
     }
 
     /// Reads the row that could not be inserted because it exists.
@@ -140,17 +144,20 @@ impl InboxTable {
         let Some(row) = transaction.query_first(READ, &[&self.namespace, &request.key.stored()]).await? else {
             return Ok(RowState::Absent);
         };
-        let fingerprint = row.get::<_, &[u8]>("fingerprint").try_into().map(Fingerprint::from_bytes);
-        // This crate writes 16 bytes. Any other value agrees with no payload.
-        if !fingerprint.unwrap_or(Fingerprint::of(b"")).agrees_with(&request.fingerprint) {
-            return Ok(RowState::OtherPayload);
-        }
-        // The row of an open transaction is not visible, so a row without a result was committed so.
-        Ok(match row.get("result") {
-            Some(result) => RowState::Done { result, fence: row.get("fence") },
-            None => RowState::Unfinished,
-        })
+        row_state(&row, &request.fingerprint)
     }
+}
+
+/// What a row means for a payload with this fingerprint.
+fn row_state(row: &Row, payload: &Fingerprint) -> Result<RowState, DatabaseError> {
+    let fingerprint: &[u8] = row.try_get("fingerprint")?;
+    let (fence, result): (_, Option<_>) = (row.try_get("fence")?, row.try_get("result")?);
+    // This crate writes 16 bytes. Any other value agrees with no payload.
+    if !fingerprint.try_into().map_or(Fingerprint::of(b""), Fingerprint::from_bytes).agrees_with(payload) {
+        return Ok(RowState::OtherPayload);
+    }
+    // The row of an open transaction is not visible, so a row without a result was committed so.
+    Ok(result.map_or(RowState::Unfinished, |result| RowState::Done { result, fence }))
 }
 
 impl NewRow<'_> {

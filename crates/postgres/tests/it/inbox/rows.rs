@@ -1,5 +1,6 @@
 //! The rows: their columns, their removal, keys of every kind, and the migration.
 
+use super::sessions::one_connection;
 use super::*;
 use harness::postgres::program;
 use std::process::Command;
@@ -74,6 +75,45 @@ async fn a_missing_or_outdated_table_is_an_error_that_names_the_file_to_run() {
     let report = run(&idempotency, &inbox).await;
     done(&report);
     assert_eq!(report.attempts, Some(1));
+}
+
+/// Also on a connection that was open before.
+#[tokio::test]
+async fn a_column_of_another_type_is_an_error_before_the_work_runs() {
+    for column in ["result TYPE boolean USING true", "key TYPE bytea USING convert_to(key, 'UTF8')"] {
+        let base = base().await;
+        let inbox = inbox(Pay::default(), one_connection(&base.url()));
+        let idempotency = flushed();
+        done(&deliver(&idempotency, &inbox, "before").await);
+        base.client.batch_execute(&format!("ALTER TABLE idempotency_inbox ALTER COLUMN {column}")).await.unwrap();
+        // The statements may be outdated.
+        _ = try_run(&idempotency, &inbox).await;
+        let error = inbox.check().await.unwrap_err().to_string();
+        assert!(error.contains("sql/inbox.sql"), "{column}: {error}");
+        let error = try_run(&idempotency, &inbox).await.unwrap_err();
+        assert!(error.is_unavailable(), "{column}: {error}");
+        assert_eq!(base.count(EFFECTS).await, 1, "{column}");
+    }
+}
+
+/// The server can write the result as a text, but it cannot be read.
+#[tokio::test]
+async fn a_check_finds_a_result_that_cannot_be_read() {
+    let base = base().await;
+    let text = "ALTER TABLE idempotency_inbox ALTER COLUMN result TYPE text USING encode(result, 'hex')";
+    base.client.batch_execute(text).await.unwrap();
+    let error = inbox(Pay::default(), database(&base.url())).check().await.unwrap_err().to_string();
+    assert!(error.contains("sql/inbox.sql"), "{error}");
+}
+
+#[tokio::test]
+async fn the_result_may_be_in_a_column_of_a_domain() {
+    let base = base().await;
+    let domain = "CREATE DOMAIN small AS bytea; ALTER TABLE idempotency_inbox ALTER COLUMN result TYPE small";
+    base.client.batch_execute(domain).await.unwrap();
+    let inbox = inbox(Pay::default(), database(&base.url()));
+    done(&run(&flushed(), &inbox).await);
+    duplicate(&run(&flushed(), &inbox).await);
 }
 
 #[tokio::test]

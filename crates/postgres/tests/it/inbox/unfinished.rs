@@ -1,6 +1,6 @@
 //! Rows that the work committed without a result, with its own COMMIT.
 
-use super::sessions::{Sql, one_connection};
+use super::sessions::Sql;
 use super::*;
 use idempotent_sqs::idempotency::{Fence, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
@@ -148,19 +148,6 @@ async fn a_work_that_executes_rollback_is_uncertain_whatever_it_executes_then() 
             assert!(reason.contains("the work executed COMMIT or ROLLBACK"), "{then}: {reason}");
             assert_eq!(report.recovery, is_recovery, "{then}");
         }
-    }
-}
-
-/// The driver does not send the last statement, so the COMMIT takes effect.
-#[tokio::test]
-async fn a_commit_without_its_last_statement_is_uncertain() {
-    let base = base().await;
-    let domain = "CREATE DOMAIN small AS bytea; ALTER TABLE idempotency_inbox ALTER COLUMN result TYPE small";
-    base.client.batch_execute(domain).await.unwrap();
-    let inbox = inbox(Pay::default(), one_connection(&base.url()));
-    for key in ["first", "second", "third"] {
-        let report = deliver(&flushed(), &inbox, key).await;
-        assert!(matches!(report.outcome, Outcome::Failed { uncertain: true, .. }), "{report:?}");
     }
 }
 
