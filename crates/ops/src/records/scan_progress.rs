@@ -50,13 +50,14 @@ impl<'a> ScanProgress<'a> {
 
     /// Whether the scan covered every record.
     pub(crate) fn is_complete(&self) -> bool {
-        self.scan.is_finished() && !self.scan.has_moved_slots()
+        self.scan.is_finished() && !self.scan.may_lack_records()
     }
 
     /// A note if records may be missing; empty if the scan is complete.
     pub(crate) fn note(&self) -> String {
-        if self.scan.has_moved_slots() {
-            return "the cluster moved slots during the scan, so records may be missing: run the command again\n"
+        if self.scan.may_lack_records() {
+            return "a server was restarted or failed over, or slots of the cluster have moved, during the scan, so records \
+                    may be missing: run the command again\n"
                 .to_owned();
         }
         if self.scan.is_finished() {

@@ -1,8 +1,10 @@
 //! `failed` and `stats`: scans of all records, on one server and on a cluster.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use harness::front::Front;
 use harness::redis::{Redis, connect};
 use harness::until;
 use idempotent_sqs::idempotency::{Store, StoredResult};
@@ -122,7 +124,7 @@ async fn all_masters_of_a_cluster_are_scanned_and_moved_slots_are_reported() {
 
     let records = Records::new(&tool.redis_settings()).unwrap();
     let mut scan = records.scan().await.unwrap();
-    assert!(scan.next().await.unwrap().is_some() && !scan.has_moved_slots());
+    assert!(scan.next().await.unwrap().is_some() && !scan.may_lack_records());
     let moved = Command::new("redis-cli")
         .args(["--cluster", "reshard", &address, "--cluster-from", "all", "--cluster-to", &id(&cluster).await])
         .args(["--cluster-slots", "4", "--cluster-yes"])
@@ -130,7 +132,48 @@ async fn all_masters_of_a_cluster_are_scanned_and_moved_slots_are_reported() {
     let moved = soon(moved).await.unwrap();
     assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stdout));
     while scan.next().await.unwrap().is_some() {}
-    assert!(scan.has_moved_slots());
+    assert!(scan.may_lack_records());
+}
+
+/// The order of its keys is another one then, so the rest of the scan lacks some.
+#[tokio::test]
+async fn a_scan_during_which_the_server_restarts_may_lack_records() {
+    let mut redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let tool = Tool::of(&redis);
+    fill(&tool.store()).await;
+    let records = Records::new(&tool.redis_settings()).unwrap();
+    for restarts in [true, false] {
+        let mut scan = records.scan().await.unwrap();
+        assert!(soon(scan.next()).await.unwrap().is_some());
+        if restarts {
+            redis.kill();
+            redis.restart().await;
+        }
+        while soon(scan.next()).await.unwrap().is_some() {}
+        assert_eq!(scan.may_lack_records(), restarts);
+    }
+}
+
+/// A failover behind one endpoint, as ElastiCache has it without cluster mode.
+#[tokio::test]
+async fn statistics_say_that_a_failover_may_have_hidden_records() {
+    let primary = Redis::start().await;
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
+    fill(&Tool::of(&primary).store()).await;
+    let keys = async || redis::cmd("DBSIZE").query_async::<usize>(&mut replica.connection().await).await.unwrap();
+    until(|| async { keys().await == 10_000 }).await;
+    let endpoint = Front::to(primary.port()).await;
+    endpoint.delay_replies(Duration::from_millis(10));
+    let tool = Tool::on(&format!("redis://default:{PASSWORD}@127.0.0.1:{}", endpoint.port));
+    let failover = async {
+        let (mut promoted, before) = (replica.connection().await, command_calls(&primary, "scan").await);
+        until(|| async { command_calls(&primary, "scan").await > before }).await;
+        let () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut promoted).await.unwrap();
+        endpoint.forward_to(replica.port());
+        endpoint.cut();
+    };
+    let ((code, stats), ()) = tokio::join!(tool.json(&["stats"]), failover);
+    assert_eq!((code, &stats["complete"]), (0, &json!(false)), "{stats}");
 }
 
 async fn id(cluster: &RedisCluster) -> String {

@@ -2,13 +2,15 @@
 //! a record are fetched.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::BuildHasher;
 
 use futures_util::future::{try_join, try_join_all};
 use redis::Value;
 use redis::cluster_routing::{Route, SlotAddr};
 
+use super::super::preflight::field;
+use super::server::is_of_cluster;
 use super::{RecordView, Records, RecordsError};
 use crate::idempotency::Key;
 
@@ -31,9 +33,9 @@ pub struct ScanPage {
 
 /// A scan of all records of a namespace, on every master of a cluster.
 ///
-/// A record that exists during the whole scan is returned exactly once. One that is created or removed meanwhile may be
-/// missing: <https://redis.io/docs/latest/commands/scan/>. On a cluster, records may also be missing if slots move:
-/// see [`has_moved_slots`](Self::has_moved_slots).
+/// A record that exists during the whole scan is returned exactly once, unless
+/// [`may_lack_records`](Self::may_lack_records) is `true` in the end. One that is created or removed meanwhile may be
+/// missing: <https://redis.io/docs/latest/commands/scan/>.
 ///
 /// It keeps a hash of 8 bytes for each record that it has returned.
 #[derive(Debug)]
@@ -49,11 +51,19 @@ pub struct Scan<'a> {
     /// same 64-bit hash by chance once in 37 million scans of a million keys.
     returned: HashSet<u64>,
     hasher: RandomState,
-    has_moved_slots: bool,
+    may_lack_records: bool,
 }
 
-/// The id of each master, and the first of its slots, which routes to it.
-type Masters = BTreeMap<String, u16>;
+/// The servers of a scan.
+#[derive(Debug, PartialEq, Eq)]
+struct Masters {
+    /// The id of each master, and the first of its slots, which routes to it.
+    slots: BTreeMap<String, u16>,
+    /// The id of each master's process and of its data set. A cursor is of no use to another process, whose table is in
+    /// another order, and data sets that are replicated from each other have other tables too. Empty if the user may not
+    /// execute INFO.
+    processes: BTreeSet<String>,
+}
 
 impl Records {
     /// Starts a scan of all records.
@@ -69,12 +79,12 @@ impl Records {
         Ok(Scan {
             records: self,
             pattern: format!("{}:*", escape_pattern(&self.namespace)),
-            remaining: masters.values().map(|slot| Route::new(*slot, SlotAddr::Master)).collect(),
+            remaining: masters.slots.values().map(|slot| Route::new(*slot, SlotAddr::Master)).collect(),
             masters,
             cursor: START.to_vec(),
             returned: HashSet::new(),
             hasher: RandomState::new(),
-            has_moved_slots: false,
+            may_lack_records: false,
         })
     }
 
@@ -91,16 +101,28 @@ impl Records {
 
     /// The masters of the cluster. Without a cluster, the server is the only master.
     async fn masters(&self) -> Result<Masters, RecordsError> {
-        if !self.connection.is_cluster() {
-            return match self.server().await {
-                Ok(server) if server.is_cluster => Err(RecordsError::ClusterRequired),
-                Ok(_) | Err(RecordsError::NotPermitted(_)) => Ok(Masters::from([(String::new(), 0)])),
-                Err(error @ (RecordsError::Unavailable(_) | RecordsError::ClusterRequired)) => Err(error),
-            };
+        let nodes = match self.info().await {
+            Err(RecordsError::NotPermitted(_)) => Vec::new(),
+            outcome => outcome?,
+        };
+        // A failover changes the id of the data set: https://redis.io/docs/latest/commands/info/
+        let process =
+            |node: &String| ["run_id", "master_replid"].map(|name| field(node, name).unwrap_or_default()).join(" ");
+        let processes = nodes.iter().map(process).collect();
+        if self.connection.is_cluster() {
+            return Ok(Masters { slots: self.slots().await?, processes });
         }
+        if nodes.iter().any(|node| is_of_cluster(node)) {
+            return Err(RecordsError::ClusterRequired);
+        }
+        Ok(Masters { slots: BTreeMap::from([(String::new(), 0)]), processes })
+    }
+
+    /// The masters of the cluster by their ids, each with the first of its slots.
+    async fn slots(&self) -> Result<BTreeMap<String, u16>, RecordsError> {
         // https://redis.io/docs/latest/commands/cluster-slots/: ranges of (start, end, master, replicas…).
         let ranges: Vec<Vec<Value>> = self.send(redis::cmd("CLUSTER").arg("SLOTS")).await?;
-        let mut masters = Masters::new();
+        let mut masters = BTreeMap::new();
         for range in ranges {
             // A node is (address, port, id, …). The address depends on the node that replies.
             if let [Value::Int(start), _end, node, ..] = range.as_slice()
@@ -156,7 +178,7 @@ impl Scan<'_> {
         keys.retain(|key| !self.returned.contains(&self.hasher.hash_one(key)));
         let values = try_join_all(keys.iter().map(|key| self.records.read(key, now))).await?;
         if cursor == START {
-            self.has_moved_slots |= self.records.masters().await? != self.masters;
+            self.may_lack_records |= self.records.masters().await? != self.masters;
             self.remaining.pop();
         }
         self.cursor = cursor;
@@ -178,11 +200,12 @@ impl Scan<'_> {
         self.remaining.is_empty()
     }
 
-    /// Whether slots of the cluster have moved to other masters since the start. Records in these slots may be missing:
-    /// scan again. Checked at the end of each master.
+    /// Whether a server was restarted or failed over since the start, or slots of the cluster have moved to other masters.
+    /// Records may then be missing: scan again. Checked at the end of each master. Restarts and failovers are not noticed
+    /// if the user may not execute INFO.
     #[must_use]
-    pub fn has_moved_slots(&self) -> bool {
-        self.has_moved_slots
+    pub fn may_lack_records(&self) -> bool {
+        self.may_lack_records
     }
 }
 

@@ -35,9 +35,7 @@ impl Records {
     /// ## Cancel safety
     /// It only reads, so dropping the future changes nothing.
     pub async fn server(&self) -> Result<ServerInfo, RecordsError> {
-        let info: Value = self.send(&redis::cmd("INFO")).await?;
-        let mut nodes = Vec::new();
-        texts(&info, &mut nodes);
+        let nodes = self.info().await?;
         let sum = |name| nodes.iter().filter_map(|node| field(node, name)?.parse::<u64>().ok()).sum();
         let policies = nodes.iter().filter_map(|node| field(node, "maxmemory_policy"));
         let limit: u64 = sum("maxmemory");
@@ -48,7 +46,20 @@ impl Records {
             used_bytes: sum("used_memory"),
             limit_bytes: (limit > 0).then_some(limit),
             evicted_keys: sum("evicted_keys"),
-            is_cluster: nodes.iter().any(|node| field(node, "cluster_enabled") == Some("1")),
+            is_cluster: nodes.iter().any(|node| is_of_cluster(node)),
         })
     }
+
+    /// The INFO of the server, or of each master of a cluster.
+    pub(super) async fn info(&self) -> Result<Vec<String>, RecordsError> {
+        let info: Value = self.send(&redis::cmd("INFO")).await?;
+        let mut nodes = Vec::new();
+        texts(&info, &mut nodes);
+        Ok(nodes)
+    }
+}
+
+/// Whether the server with this INFO is a node of a cluster.
+pub(super) fn is_of_cluster(info: &str) -> bool {
+    field(info, "cluster_enabled") == Some("1")
 }
