@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
@@ -159,15 +160,27 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
         Ok(client) => client,
         Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
     };
+    let is_silent = AtomicBool::new(false);
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
-        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until))
+        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until, &is_silent))
     });
     let calls: Vec<_> = calls.collect();
     stream::iter(calls).buffer_unordered(CONCURRENT_CALLS).collect::<()>().await;
 }
 
-async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Change<'_>>, until: Instant) {
+/// Changes the visibility timeouts of at most ten messages. `is_silent`: whether SQS has not replied to a call, after which
+/// no other one starts.
+async fn change_batch(
+    client: &Client,
+    queue: &QueueArn<'_>,
+    mut changes: Vec<Change<'_>>,
+    until: Instant,
+    is_silent: &AtomicBool,
+) {
     while !changes.is_empty() {
+        if is_silent.load(Ordering::Relaxed) {
+            return log_unchanged(changes.len(), "SQS did not reply to an earlier call", Some(OF_A_CALL));
+        }
         // A call that has no time left would still open a connection.
         if until <= Instant::now() {
             return log_unchanged(changes.len(), "no time was left for the call", Some(OF_A_CALL));
@@ -183,7 +196,10 @@ async fn change_batch(client: &Client, queue: &QueueArn<'_>, mut changes: Vec<Ch
             Ok(Err(error)) => {
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
-            Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
+            Err(elapsed) => {
+                is_silent.store(true, Ordering::Relaxed);
+                return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL));
+            }
         };
         let less = |entry: &BatchResultErrorEntry| {
             let less = changes.get(entry.id.parse::<usize>().ok()?)?.less();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::{Fixture, front_of, pay};
-use harness::event::event;
+use harness::event::{Record, event};
 use harness::http::{Answer, Sqs};
 
 #[tokio::test]
@@ -130,4 +130,20 @@ async fn a_visibility_timeout_is_not_changed_on_a_connection_that_was_idle_for_l
     sleep(Duration::from_millis(3200)).await;
     assert_eq!(function.invoke(event([pay("m2", "pay_2")])).await, ["m2"]);
     assert_eq!(fixture.sqs.take().len(), 1);
+}
+
+#[tokio::test]
+async fn a_large_batch_waits_for_three_seconds_at_most_for_changes_without_a_reply() {
+    let mut lasted = Vec::new();
+    for sqs in [Sqs::start().await, Sqs::start_silent().await] {
+        let fixture = Fixture { sqs, ..Fixture::start().await };
+        let function = fixture.function().await;
+        // Nothing is called but SQS for messages without a key.
+        let records = (0..10_000).map(|number| Record::new(&format!("m{number}")).key(""));
+        let began = Instant::now();
+        let failures = function.begin(event(records), Duration::from_secs(60)).failures().await;
+        lasted.push(began.elapsed());
+        assert_eq!(failures.len(), 10_000);
+    }
+    assert!(lasted[1] < lasted[0] + Duration::from_secs(4), "{lasted:?}");
 }
