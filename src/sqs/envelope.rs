@@ -185,14 +185,24 @@ pub(super) fn pointer(json: Value<'_>) -> Option<Location> {
     POINTER_CLASSES.contains(&class.text()?).then_some(location)
 }
 
-/// The body with `payload` in place of its own payload, inside the SNS envelopes if there are any.
+/// The body with `payload` in place of its own payload, inside the SNS envelopes if there are any. These lose the
+/// attributes of a pointer.
 pub(super) fn with_payload(body: &str, payload: &str) -> String {
     let in_sns = || {
         let message = open_one(body)?.text?;
         let message = to_raw_value(&with_payload(&message, payload)).ok()?;
         let mut envelope: BTreeMap<String, &RawValue> = serde_json::from_str(body).ok()?;
         envelope.insert("Message".to_owned(), &message);
+        let attributes = envelope.get("MessageAttributes").and_then(|attributes| without_pointer(attributes));
+        envelope.extend(attributes.as_deref().map(|attributes| ("MessageAttributes".to_owned(), attributes)));
         serde_json::to_string(&envelope).ok()
     };
     in_sns().unwrap_or_else(|| payload.to_owned())
+}
+
+/// These attributes of SNS without those of a pointer.
+fn without_pointer(attributes: &RawValue) -> Option<Box<RawValue>> {
+    let mut attributes: BTreeMap<String, &RawValue> = serde_json::from_str(attributes.get()).ok()?;
+    attributes.retain(|name, _| !POINTER_ATTRIBUTES.contains(&name.as_str()));
+    to_raw_value(&attributes).ok()
 }

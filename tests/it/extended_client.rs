@@ -392,15 +392,20 @@ async fn pointers_of_current_and_older_clients_are_followed() {
 }
 
 #[tokio::test]
-async fn an_offloaded_sns_message_is_delivered_in_its_envelope() {
-    let fixture = Fixture::default();
-    fixture.put("one", r#"{"amount":1250}"#).await;
-    let body = in_sns(&pointer(CURRENT, "one"), "ExtendedPayloadSize");
-    let message = with!(Message::default(), id = "m1".into(), body = Some(body.to_string()));
-    let reports = fixture.run(&[message]).await;
-    assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
-    let received: Value = serde_json::from_str(&fixture.seen()[0]).unwrap();
-    assert_eq!(received, in_sns(r#"{"amount":1250}"#, "ExtendedPayloadSize"));
+async fn an_offloaded_sns_message_is_delivered_in_its_envelope_as_if_it_had_fitted() {
+    for attribute in ["ExtendedPayloadSize", "SQSLargePayloadSize"] {
+        let fixture = Fixture::default();
+        fixture.put("one", r#"{"amount":1250}"#).await;
+        let mut body = in_sns(&pointer(CURRENT, "one"), attribute);
+        body["MessageAttributes"]["currency"] = json!({ "Type": "String", "Value": "EUR" });
+        let message = with!(Message::default(), id = "m1".into(), body = Some(body.to_string()));
+        let reports = fixture.run(&[message]).await;
+        assert_eq!(reports[0].key.as_ref().unwrap().as_str(), "sns-1");
+        let received: Value = serde_json::from_str(&fixture.seen()[0]).unwrap();
+        body["Message"] = r#"{"amount":1250}"#.into();
+        body["MessageAttributes"].as_object_mut().unwrap().remove(attribute);
+        assert_eq!(received, body);
+    }
 }
 
 #[tokio::test]

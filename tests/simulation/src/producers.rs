@@ -217,7 +217,7 @@ impl Producer<'_> {
                 attributes.insert(KEY_ATTRIBUTE.to_owned(), "of-sns".into());
             }
             // Notifications of one payment are one notification, which is delivered again.
-            self.notify(&format!("notification-{paid}"), mem::take(&mut attributes), &mut [&mut body, &mut input]);
+            self.notify(&format!("notification-{paid}"), mem::take(&mut attributes), &mut body, &mut input);
             attributes.extend(of_sqs.map(|key| (KEY_ATTRIBUTE.to_owned(), key)));
         }
         if form == Form::SnsTwice && paid.is_multiple_of(4) {
@@ -234,7 +234,7 @@ impl Producer<'_> {
                 attributes.insert(KEY_ATTRIBUTE.to_owned(), "forwarded".into());
             }
             let id = format!("forwarded-{number}-{topic}");
-            self.notify(&id, mem::take(&mut attributes), &mut [&mut body, &mut input]);
+            self.notify(&id, mem::take(&mut attributes), &mut body, &mut input);
         }
         if self.plan.has_extras && self.extras.happens(150) {
             let many = *self.extras.pick(&[9, 10]);

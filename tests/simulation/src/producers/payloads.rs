@@ -7,6 +7,7 @@ use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 use serde_json::json;
 
 use super::like_envelopes::like_envelope;
+use super::objects::POINTER_ATTRIBUTES;
 use super::s3_events::S3Event;
 use super::{Form, KEY_FIELD, Payment, Place, Producer, objects, spelling};
 
@@ -107,12 +108,14 @@ impl Producer<'_> {
         }
     }
 
-    /// Puts each of these messages into the same notification of SNS.
+    /// Puts the body of a message and the input of its work into the same notification of SNS. They differ if the payload is
+    /// in S3, and the input then lacks the attributes of a pointer.
     pub(super) fn notify(
         &mut self,
         id: &str,
         attributes: BTreeMap<String, MessageAttribute>,
-        messages: &mut [&mut String],
+        body: &mut String,
+        input: &mut String,
     ) {
         let time = format!("2026-11-23T08:00:00.{}Z", self.rng.draw(100..1000));
         let attributes = attributes.into_iter().map(|(name, MessageAttribute { data_type, value })| {
@@ -123,7 +126,11 @@ impl Producer<'_> {
             (name, json!({"Type": data_type, "Value": value}))
         });
         let attributes: serde_json::Map<_, _> = attributes.collect();
-        for message in messages {
+        let mut attributes_of_input = attributes.clone();
+        if body != input {
+            attributes_of_input.retain(|name, _| !POINTER_ATTRIBUTES.contains(&name.as_str()));
+        }
+        for (message, attributes) in [(body, attributes), (input, attributes_of_input)] {
             let notification = json!({
                 "Type": "Notification",
                 "MessageId": id,
@@ -132,7 +139,7 @@ impl Producer<'_> {
                 "MessageAttributes": attributes,
                 "Message": message,
             });
-            **message = notification.to_string();
+            *message = notification.to_string();
         }
     }
 }
