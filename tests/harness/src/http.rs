@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::soon;
 
-pub use server::Server;
+pub use server::{NewConnections, Server, fill_queue};
 
 /// Part of the URL of every webhook.
 pub const TOKEN: &str = "SECRET-TOKEN";

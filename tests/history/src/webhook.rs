@@ -28,7 +28,7 @@ pub use payloads::{ObjectAnswer, ObjectBody, ObjectCall, Pointer, StoredPayload}
 use run::Run;
 pub use spans::{Span, Traces};
 
-/// The setting `TARGET_TIMEOUT_MS` of the functions.
+/// The setting `TARGET_TIMEOUT_MS` of the functions that have one.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// One request, as the webhook received it, and its answer.
@@ -59,7 +59,7 @@ pub struct WebhookCall {
 /// The answer of a webhook to one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookAnswer {
-    /// `None` if there is no whole head of a response within [`WEBHOOK_TIMEOUT`].
+    /// `None` if there is no whole head of a response in time.
     pub status: Option<u16>,
     /// The delay that it asks for, if a client can read it.
     pub retry_after: Option<Duration>,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Answer, Request};
 use crate::soon;
@@ -17,8 +18,18 @@ use crate::soon;
 pub struct Server {
     port: u16,
     connections: Arc<Connections>,
-    listens: watch::Sender<bool>,
+    new_connections: watch::Sender<NewConnections>,
     _running: JoinSet<()>,
+}
+
+/// What happens to new connections. Open ones stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewConnections {
+    Accepted,
+    /// The server does not listen.
+    Refused,
+    /// The server does not answer a SYN, as a host that cannot be reached.
+    Ignored,
 }
 
 /// The connections of a server.
@@ -38,7 +49,7 @@ impl Server {
         let mut listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connections = Arc::new(Connections::default());
-        let (listens, mut listening) = watch::channel(true);
+        let (new_connections, mut changes) = watch::channel(NewConnections::Accepted);
         let mut running = JoinSet::new();
         let shared = Arc::clone(&connections);
         running.spawn(async move {
@@ -49,27 +60,39 @@ impl Server {
                         let (handler, connections) = (handler.clone(), Arc::clone(&shared));
                         open.spawn(async move { connections.serve(connection, handler).await });
                     }
-                    Ok(()) = listening.changed() => {
-                        drop(listener);
-                        if listening.wait_for(|listens| *listens).await.is_err() {
-                            return;
+                    Ok(()) = changes.changed() => {
+                        let change = *changes.borrow();
+                        let mut accepted = async || changes.wait_for(|now| *now == NewConnections::Accepted).await.is_ok();
+                        match change {
+                            NewConnections::Accepted => {}
+                            NewConnections::Refused => {
+                                drop(listener);
+                                if !accepted().await {
+                                    return;
+                                }
+                                listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+                            }
+                            NewConnections::Ignored => {
+                                let queued = fill_queue(&listener).await;
+                                accepted().await;
+                                drop(queued);
+                                SockRef::from(&listener).listen(QUEUE).unwrap();
+                            }
                         }
-                        listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
                     }
                     else => return,
                 }
             }
         });
-        Self { port, connections, listens, _running: running }
+        Self { port, connections, new_connections, _running: running }
     }
 
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Whether new connections are accepted. They are refused while this is `false`. Open ones stay.
-    pub fn listen(&self, listens: bool) {
-        self.listens.send_replace(listens);
+    pub fn set_new_connections(&self, new_connections: NewConnections) {
+        self.new_connections.send_replace(new_connections);
     }
 
     /// Number of connections so far.
@@ -88,6 +111,23 @@ impl Server {
         self.connections.forget.notify_waiters();
     }
 }
+
+/// Fills the queue of connections that wait to be accepted. No further SYN is answered, until the queue is longer or one of
+/// these connections is accepted.
+pub async fn fill_queue(listener: &TcpListener) -> Vec<TcpStream> {
+    SockRef::from(listener).listen(1).unwrap();
+    let (address, mut queued) = (listener.local_addr().unwrap(), Vec::new());
+    while let Ok(connected) = timeout(ANSWERED_WITHIN, TcpStream::connect(address)).await {
+        queued.push(connected.unwrap());
+    }
+    queued
+}
+
+/// How long the queue of a listener usually is.
+const QUEUE: i32 = 1024;
+
+/// A SYN is answered at once, or not.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(200);
 
 impl Connections {
     async fn serve<A: Future<Output = Answer>>(&self, connection: TcpStream, handler: impl Fn(Request) -> A) {

@@ -19,6 +19,9 @@ const TIMEOUT_US: u64 = 650_000;
 /// and the 100 ms by which a call ends before its claim. The rest is tolerance.
 const RESERVED_MS: u64 = 850;
 
+/// How long the head of an answer takes at most, µs: 90 ms. The rest is tolerance.
+const ANSWER_US: u64 = 350_000;
+
 /// How long the webhook takes to close its listener, µs.
 const CLOSING_US: u64 = 20_000;
 
@@ -90,18 +93,21 @@ impl Run<'_> {
         }
     }
 
-    /// Whether this call settles a run that ended so. A call that is late may be uncertain instead, and so may one
-    /// whose request was lost.
+    /// Whether this call settles a run that ended so. It may be uncertain instead if the request was given up before it had
+    /// an answer, or was lost.
     fn is_right(&self, operation: &Operation, meaning: Meaning) -> bool {
         let claim = self.claim;
         let is_last = claim.attempt >= claim.request.max_attempts;
         let (acquired_us, begun_us) = self.acquired_us();
         // The function may have given up the request.
         let work_ms = claim.request.lease_ms.saturating_sub(RESERVED_MS);
-        let is_late = operation.invoked_us >= (begun_us + TIMEOUT_US).min(acquired_us + work_ms * 1000);
-        let is_meanwhile =
-            |closed_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(closed_us);
+        let given_up_us = (begun_us + TIMEOUT_US).min(acquired_us + work_ms * 1000);
+        let is_late = operation.invoked_us >= given_up_us;
+        let is_meanwhile = |at_us: &u64| (acquired_us.saturating_sub(CLOSING_US)..operation.invoked_us).contains(at_us);
         let may_be_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
+        let is_stopped = self.received.stopped_us.iter().any(is_meanwhile);
+        let is_unanswered = self.call.is_some_and(|call| call.at_us + ANSWER_US > given_up_us);
+        let is_given_up = is_late && (is_unanswered || is_stopped);
         match (&operation.call, meaning) {
             (Call::Complete { result, .. }, Meaning::Done) => {
                 let kept = self.call.and_then(|call| call.answer.body.as_ref());
@@ -112,7 +118,7 @@ impl Run<'_> {
             (Call::Release { claim: Some(_), .. }, Meaning::NothingDone) => true,
             (Call::Fail { uncertain: true, permanent, .. }, Meaning::Uncertain) => *permanent == is_last,
             (Call::Fail { uncertain, permanent: true, .. }, Meaning::Permanent) => *uncertain == claim.recovery,
-            (Call::Fail { uncertain: true, permanent, .. }, _) => (is_late || may_be_lost) && *permanent == is_last,
+            (Call::Fail { uncertain: true, permanent, .. }, _) => (is_given_up || may_be_lost) && *permanent == is_last,
             _ => false,
         }
     }

@@ -26,8 +26,8 @@ use harness::torture::fleet::PROCESS_STOPPED;
 use harness::torture::tally::{self, Sum, Tally, lock};
 use harness::torture::{FAULTS_PER_SEED, Length, PROCESSES, perform, queue};
 use history::{
-    Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, ReusedConnection, WEBHOOK_TIMEOUT,
-    is_of_dead_letter, monotonic_us,
+    Allowances, Delivery, History, Invoked, Letter, Outside, Received, Report, ReusedConnection, is_of_dead_letter,
+    monotonic_us,
 };
 use idempotent_sqs::sqs::DeadLetter;
 use tempfile::TempDir;
@@ -86,7 +86,6 @@ async fn torture(
     let settings = vec![
         ("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned()),
         ("TARGET_URL", webhook.url()),
-        ("TARGET_TIMEOUT_MS", WEBHOOK_TIMEOUT.as_millis().to_string()),
         ("IDEMPOTENCY_KEY", "attribute:Idempotency-Key,body:/paymentId".to_owned()),
         ("PAYLOAD_BUCKETS", "other-payloads, payloads".to_owned()),
         ("PAYLOAD_MAX_BYTES", LIMIT.to_string()),
@@ -95,7 +94,9 @@ async fn torture(
     ];
     let binary = env!("CARGO_BIN_EXE_recorded-function");
     let address = collector.url();
-    let settings = Box::new(move |number| [settings.clone(), spans::variables(seed, number, &address)].concat());
+    let settings = Box::new(move |number| {
+        [settings.clone(), receiver::timeouts(number), spans::variables(seed, number, &address)].concat()
+    });
     let fixture = Arc::new(Fixture::new(binary, (url, cluster), &queue, settings).await);
     let tally = Arc::clone(&fixture.tally);
     let inject_any_fault = async |rng: &mut Rng| {
@@ -103,8 +104,13 @@ async fn torture(
             return inject_fault(rng, &tally).await;
         }
         let from = Instant::now();
-        webhook.refuse(rng.millis(50..300)).await;
-        tally.fault("webhook: connections refused", None, from);
+        if rng.draw(0..3) == 0 {
+            webhook.refuse(rng.millis(50..300)).await;
+            tally.fault("webhook: connections refused", None, from);
+        } else {
+            webhook.ignore(rng.millis(500..1500)).await;
+            tally.fault("webhook: connections ignored", None, from);
+        }
     };
     perform(seed, &queue, Arc::clone(&fixture), messages.iter().map(Message::request).collect(), inject_any_fault)
         .await;

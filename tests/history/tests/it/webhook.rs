@@ -5,11 +5,13 @@ mod spans;
 
 use std::time::Duration;
 
-use history::{Answer, Call, Delivery, Invoked, Letter, Received, ReusedConnection, WebhookAnswer, WebhookCall};
+use history::{
+    Answer, Call, Claim, Delivery, Invoked, Letter, Received, Request, ReusedConnection, WebhookAnswer, WebhookCall,
+};
 
 use idempotent_sqs::sqs::DeadLetterOutcome;
 
-use history::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release};
+use history::hand_made::{Calls, KEY, MESSAGE, acquire, acquired, calls, claim, complete, fence, release, request};
 
 /// Changes one part of a request.
 type Change = fn(&mut WebhookCall);
@@ -96,17 +98,43 @@ fn each_answer_has_one_way_to_settle_its_run() {
     }
 }
 
+/// The uncertain failure of a run with this lease, by a call at this time.
+fn uncertain(lease_ms: u64, at_ms: u64) -> Calls {
+    let request = Request { lease_ms, ..request(1) };
+    let claim = Claim { request: request.clone(), ..claim(1, 1) };
+    let fail = Call::Fail { claim, uncertain: true, permanent: false };
+    calls().answered(0, 2, Call::Acquire { request }, acquired(1, 1, false)).answered(
+        at_ms,
+        at_ms + 2,
+        fail,
+        Answer::Recorded,
+    )
+}
+
 #[test]
-fn a_run_may_be_uncertain_only_if_it_is_late_or_its_request_was_lost() {
-    let delivery = || delivery(Invoked::Unknown, None);
-    for (at_ms, wrong) in [(100, 1), (160, 0)] {
-        assert_eq!(faults(settled(at_ms, fail(true, false)), Some(call(200)), delivery()).len(), wrong, "{at_ms}");
-        assert_eq!(faults(settled(at_ms, fail(true, false)), None, delivery()).len(), wrong, "{at_ms}");
+fn a_run_may_be_uncertain_only_if_its_request_was_given_up_before_it_had_an_answer() {
+    // The time for work ends after 150 ms with the first lease, and the timeout of a call after 650 ms.
+    for (lease_ms, at_ms, received_ms, wrong) in
+        [(1000, 100, 5, 1), (1000, 160, 5, 0), (5000, 600, 500, 1), (5000, 700, 500, 0), (5000, 700, 5, 1)]
+    {
+        let call = WebhookCall { at_us: received_ms * 1000, ..call(200) };
+        let faults = faults(uncertain(lease_ms, at_ms), Some(call), delivery(Invoked::Unknown, None));
+        assert_eq!(faults.len(), wrong, "{at_ms} {received_ms}: {faults:#?}");
     }
-    for (closed_us, wrong) in [(5000, 0), (100_001, 1)] {
+    let stopped_us = vec![300_000];
+    let (calls, deliveries) = (vec![call(200)], vec![delivery(Invoked::Unknown, None)]);
+    let received = Received { calls, deliveries, stopped_us, ..Received::default() };
+    assert_eq!(received.faults(&uncertain(5000, 700).history()), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_without_a_request_may_be_uncertain_only_if_it_was_lost_or_a_process_was_stopped() {
+    for (at_ms, closed_us, wrong) in [(100, 5000, 0), (100, 100_001, 1), (900, 900_001, 1)] {
         let received = Received { closed_us: vec![closed_us], ..Received::default() };
-        assert_eq!(received.faults(&settled(100, fail(true, false)).history()).len(), wrong, "{closed_us}");
+        assert_eq!(received.faults(&uncertain(1000, at_ms).history()).len(), wrong, "{closed_us}");
     }
+    let received = Received { stopped_us: vec![5000], ..Received::default() };
+    assert_eq!(received.faults(&uncertain(1000, 900).history()), Vec::<String>::new());
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::super::{Fixture, NO_FAILURES, pay};
 use super::{deliver_twice, is_attempt, next_call};
 use harness::event::event;
-use harness::http::{Answer, TOKEN, Webhook};
+use harness::http::{Answer, TOKEN, Webhook, fill_queue};
 use harness::with;
 use idempotent_sqs::idempotency::{Acquire, Fence, Work, WorkErrorKind};
 use idempotent_sqs::sqs::Message;
@@ -55,14 +55,8 @@ struct FullBacklog {
 
 impl FullBacklog {
     async fn open() -> Self {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(1).unwrap();
-        let mut queued = Vec::new();
-        let connect_timeout = Duration::from_millis(200);
-        while let Ok(connected) = timeout(connect_timeout, TcpStream::connect(listener.local_addr().unwrap())).await {
-            queued.push(connected.unwrap());
-        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let queued = fill_queue(&listener).await;
         Self { listener, _queued: queued }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use harness::http::{Answer, Request, Server, TOKEN};
+use harness::http::{Answer, NewConnections, Request, Server, TOKEN};
 use harness::torture::tally::lock;
 use history::{Effect, Rng, WEBHOOK_TIMEOUT, WebhookAnswer, WebhookCall, monotonic_us};
 use tokio::time::sleep;
@@ -56,7 +56,7 @@ enum Sent {
     HalfAHead,
     /// The connection is reset.
     Reset,
-    /// After the timeout.
+    /// After each timeout.
     Late,
 }
 
@@ -77,6 +77,9 @@ const fn uncertain(status: u16, sent: Sent, has_effect: bool) -> Plan {
 
 /// No key has this number.
 const NO_MESSAGE: u64 = 9;
+
+/// Longer than an invocation.
+const LATE: Duration = Duration::from_millis(2500);
 
 /// Longer than the first steps of the backoff.
 const LONG: u64 = 4;
@@ -153,7 +156,7 @@ impl Plan {
             Sent::HalfAHead => Answer::Cut(bytes[..20].to_vec()),
             Sent::Reset => Answer::Reset,
             Sent::Late => {
-                sleep(WEBHOOK_TIMEOUT + Duration::from_millis(300)).await;
+                sleep(LATE).await;
                 Answer::Whole(bytes)
             }
         }
@@ -223,16 +226,31 @@ impl Receiver {
 
     /// Refuses connections for this time.
     pub(super) async fn refuse(&self, time: Duration) {
-        self.server.listen(false);
+        self.server.set_new_connections(NewConnections::Refused);
         // The server closes its listener when its task runs.
         lock(&self.seen).closed_us.push(monotonic_us());
         sleep(time).await;
-        self.server.listen(true);
+        self.server.set_new_connections(NewConnections::Accepted);
+    }
+
+    /// Does not answer connections for this time. Those that it gets at the start are accepted in the end.
+    pub(super) async fn ignore(&self, time: Duration) {
+        self.server.set_new_connections(NewConnections::Ignored);
+        sleep(time).await;
+        self.server.set_new_connections(NewConnections::Accepted);
     }
 
     pub(super) fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
+}
+
+/// The timeouts of a process. Every second one has none before the end of its invocation.
+pub(super) fn timeouts(process: usize) -> Vec<(&'static str, String)> {
+    if process.is_multiple_of(2) {
+        return vec![("TARGET_TIMEOUT_MS", WEBHOOK_TIMEOUT.as_millis().to_string())];
+    }
+    ["TARGET_TIMEOUT_MS", "TARGET_CONNECT_TIMEOUT_MS"].map(|name| (name, "60000".to_owned())).to_vec()
 }
 
 /// The header and the delay that it asks for. A date has whole seconds.
