@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::torture::tally::lock;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
-use idempotent_sqs::{Claim, Store};
+use idempotent_sqs::{Claim, Key, Store};
 use tokio::time::Instant;
 
 use crate::kind::Kind;
@@ -89,11 +89,21 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S: Store> Watched<S> {
-    async fn answer(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+    async fn answer(&self, mut request: AcquireRequest) -> Result<Acquire, StoreError> {
         if self.tally.next_acquire().is_multiple_of(ACQUIRES_PER_OTHER_VALUE) {
             return Err(StoreError::NotARecord(request.key.stored().into_owned()));
         }
+        if logs::request().is_some_and(|number| self.has_expired_before_its_object_is_read(number)) {
+            request.key = Key::new(&format!("expired {}", request.key.as_str())).expect("it is not empty");
+        }
         self.store.acquire(request).await
+    }
+
+    /// Whether this request, which was told the object of its result, finds that its record has expired.
+    fn has_expired_before_its_object_is_read(&self, number: usize) -> bool {
+        let is_object =
+            |asked: &Asked| asked.request == number && matches!(asked.told, Told::Duplicate { is_object: true, .. });
+        number.is_multiple_of(3) && lock(&self.tally.asked).iter().any(is_object)
     }
 }
 

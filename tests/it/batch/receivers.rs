@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::{TIME, batch, has_first_backoff, in_group, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Work, WorkError};
+use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Recovery, Work, WorkError};
 use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
@@ -97,6 +97,19 @@ async fn an_error_other_than_unavailable_does_not_show_that_the_receiver_respond
         run(&batch, &many(10)).await;
         assert_eq!((work.runs().len(), work.max_concurrent()), (5, 1), "{fails:?}");
     }
+}
+
+/// It was not called.
+#[tokio::test(start_paused = true)]
+async fn a_parked_message_does_not_show_that_the_receiver_responds() {
+    let store = MemoryStore::default();
+    run(&batch(&store, &ScriptedWork::always(Action::FailUncertain)), &many(1)).await;
+    let work = after_an_outage(|_| Action::FailUnavailable);
+    let policy = with!(Policy::default(), recovery = Recovery::Park);
+    let batch = Batch::new(Idempotency::new(&store, policy), &work, settings());
+    run(&batch, &many(2)[1..]).await;
+    run(&batch, &many(10)).await;
+    assert_eq!((work.runs().len(), work.max_concurrent()), (2, 1), "{:?}", work.runs());
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,8 @@ use futures_util::future::{BoxFuture, pending};
 use tokio::time::Instant;
 
 use idempotent_sqs::idempotency::{
-    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Work, WorkError,
+    AcquireRequest, Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, OwnRecord, Policy,
+    RecordedAttempt, Work, WorkError,
 };
 use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
@@ -95,4 +96,36 @@ async fn a_look_up_of_a_message_without_a_payload_holds_its_key_for_five_seconds
     assert_eq!(reports[1].outcome.as_str(), "CONFLICT", "{reports:?}");
     let Disposition::Redeliver { after: Some(after) } = reports[1].disposition else { panic!("{reports:?}") };
     assert!((6..10).contains(&after.as_secs()), "{after:?}");
+}
+
+/// A work whose own record does not answer.
+struct SilentRecord;
+
+impl Work<Message> for SilentRecord {
+    async fn run(&self, _claim: &Claim, _message: &Message) -> Result<Vec<u8>, WorkError> {
+        Ok(Vec::new())
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Message>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Message> for SilentRecord {
+    fn attempt<'a>(&'a self, _: &'a Claim, _: &'a Message) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(pending())
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_of_a_message_without_a_payload_ends_before_its_invocation() {
+    let settings = with_payloads_in(Arc::new(MemoryObjectStore::default()));
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), SilentRecord, settings);
+    let deadline = Deadline::within(Duration::from_secs(2));
+    batch.run(&[pointing("m1", "missing")], deadline).await.unwrap();
+    assert!(Instant::now() <= deadline.work + Duration::from_millis(10));
 }

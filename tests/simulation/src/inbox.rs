@@ -70,8 +70,20 @@ pub async fn use_inbox(seed: u64) -> Vec<String> {
     sleep(Duration::from_secs(10)).await;
     let mut wrong = finish(&world).await;
     wrong.extend(world.wrong());
+    wrong.extend(read_through_pooler(&world).await);
     network::set_conditions(Conditions { rng: rng.fork(), delay_ms: 1, lost: 0 });
     wrong
+}
+
+/// Through a pooler, a row is read by a new statement each time: the columns of another session may have other types.
+async fn read_through_pooler(world: &Arc<World>) -> Option<String> {
+    world.server.set_pooled();
+    let caller = Caller::new(LAST + CONSUMERS.len(), Kind::last("pooled"), world);
+    for what in [What::Attempt, What::Read, What::Read] {
+        caller.call("key-0", 0, 1, Plan::plain(what, Duration::from_secs(3))).await;
+    }
+    let kept = world.server.kept().into_iter().find(|statement| statement.starts_with("SELECT fingerprint"));
+    kept.map(|statement| format!("executed through a pooler again without preparing it: {statement}"))
 }
 
 /// Calls each key until it is done, which takes one call, unless a work has executed COMMIT.

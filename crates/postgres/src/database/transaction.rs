@@ -41,7 +41,7 @@ pub(crate) struct TransactionStatements {
     /// Sent with BEGIN.
     pub(crate) first: &'static str,
     /// Sent with COMMIT. Must affect exactly one row. May divide by zero if it affects none, so that the COMMIT rolls
-    /// back.
+    /// back. Its parameters must have types in the text, because the driver does not send values of other types.
     pub(crate) last: &'static str,
 }
 
@@ -204,8 +204,6 @@ impl Transaction {
                 self.roll_back().await;
                 Err(CommitError::MadeReadOnly)
             }
-            // The driver may not have sent it, and then the COMMIT has not rolled back.
-            (Err(error), _) if error.as_db_error().is_none() => Err(CommitError::Unknown(error.into())),
             (Err(error), _) => {
                 let error = connection.failed(last, error);
                 Err(self.commit_failed(error).await)

@@ -17,7 +17,7 @@ impl Seen {
             // What the store answers later does not count, nor what a busy machine takes notice of later.
             let is_told = |asked: &Asked| match asked.told {
                 Told::Duplicate { .. } | Told::Conflict { .. } => asked.to + GRACE + self.late < run.from,
-                Told::OtherValue => asked.to < run.from,
+                Told::OtherValue => asked.to <= run.from,
                 _ => false,
             };
             return self.asked_for(number).any(is_told).then_some("it ran without the store, which had answered");

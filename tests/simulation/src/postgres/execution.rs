@@ -1,6 +1,6 @@
 //! Executes the statements of a session, within its transactions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) prepared: BTreeMap<String, Arc<Prepared>>,
     /// Number of those that were prepared by SQL.
     pub(super) prepared_by_sql: usize,
+    /// The names of those that were executed.
+    pub(super) bound: BTreeSet<String>,
     pub(super) portals: BTreeMap<String, Portal>,
     pub(super) replies: Replies,
     /// After an error, messages are skipped until the next Sync.
@@ -82,6 +84,7 @@ impl Core {
             transaction_ends: None,
             prepared: BTreeMap::new(),
             prepared_by_sql: 0,
+            bound: BTreeSet::new(),
             portals: BTreeMap::new(),
             replies: Replies::default(),
             skips_until_sync: false,

@@ -9,6 +9,7 @@ use super::sql::commands::{self, Command, Kind, Parsed};
 use super::sql::plan::{Column, Statement};
 use super::value::{Type, Value};
 use super::wire::Body;
+use crate::lock;
 
 pub(super) struct Prepared {
     pub(super) parsed: Parsed,
@@ -56,6 +57,7 @@ impl Core {
         match statements.pop() {
             Some(parsed) => {
                 let prepared = self.prepare(parsed, types)?;
+                self.bound.remove(&name);
                 self.prepared.insert(name, Arc::new(prepared));
             }
             None => return Err(SqlError::unsupported("an empty prepared statement")),
@@ -73,6 +75,12 @@ impl Core {
         let (portal, name) = (body.text()?, body.text()?);
         let prepared = self.prepared(&name)?;
         self.check_block(&prepared)?;
+        if !self.bound.insert(name) {
+            let mut shared = lock(&self.server.shared);
+            if shared.is_pooled {
+                shared.kept.push(prepared.parsed.text.clone());
+            }
+        }
         self.begin_if_needed();
         let parameters = body.values(prepared.parameters())?;
         let formats = body.formats()?;

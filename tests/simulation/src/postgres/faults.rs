@@ -21,6 +21,16 @@ impl Server {
         lock(&self.shared).is_read_only = is_read_only;
     }
 
+    /// Clients reach the server through a pooler from now on.
+    pub fn set_pooled(&self) {
+        lock(&self.shared).is_pooled = true;
+    }
+
+    /// The statements that clients have executed through a pooler a second time without preparing them again.
+    pub fn kept(&self) -> Vec<String> {
+        lock(&self.shared).kept.clone()
+    }
+
     /// Ends all sessions with an error that says so.
     pub fn end_sessions(&self) {
         event(|| format!("FAULT {} ends its sessions", self.name()));

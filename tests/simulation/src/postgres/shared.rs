@@ -28,6 +28,10 @@ pub(super) struct Shared {
     pub(super) logins: Option<Logins>,
     pub(super) max_connections: usize,
     pub(super) is_read_only: bool,
+    /// Whether clients reach it through a pooler.
+    pub(super) is_pooled: bool,
+    /// Statements that clients have executed through a pooler a second time without preparing them again.
+    pub(super) kept: Vec<String>,
     /// The names of its host.
     pub(super) hosts: Vec<String>,
     /// Statements that fail.
@@ -101,6 +105,8 @@ impl Shared {
             logins: None,
             max_connections: 100,
             is_read_only: false,
+            is_pooled: false,
+            kept: Vec::new(),
             hosts: Vec::new(),
             failures: Vec::new(),
             crash: None,

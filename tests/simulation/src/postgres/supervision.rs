@@ -79,7 +79,9 @@ impl Core {
                 prepared: self
                     .prepared
                     .iter()
-                    .map(|(name, of)| [&**name, &of.parsed.text].map(Value::text).into())
+                    // A pooler has names of its own.
+                    .map(|(name, of)| [if shared.is_pooled { "PGBOUNCER_1" } else { name }, &of.parsed.text])
+                    .map(|row| row.map(Value::text).into())
                     .collect(),
                 sleeps_us: AtomicU64::new(0),
             };
