@@ -11,6 +11,7 @@ use http::{HeaderMap, Request, Response, StatusCode, response};
 use http_body::Body;
 use http_body_util::BodyExt;
 use idempotent_sqs::{Claim, Deadline, Work, WorkError};
+use tokio::task::consume_budget;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -177,7 +178,9 @@ async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize, until: Instant
             // They are the end of the body.
             Err(frame) => return Ok(ReadBody::Whole(bytes.freeze(), frame.into_trailers().ok())),
         }
-        if bytes.len() > max_bytes {
+        // A body whose frames are always ready leaves no turn to the timer and to other tasks.
+        consume_budget().await;
+        if bytes.len() > max_bytes || Instant::now() >= until {
             break;
         }
     }

@@ -42,8 +42,8 @@ fn encode<'a>(
     let count_at = bytes.len();
     bytes.extend([0; 2]);
     let mut count = 0_u16;
-    for (name, value) in headers {
-        // A header map has fewer than 2^15 entries, and names of at most 2^16 bytes.
+    for (name, value) in headers.take(usize::from(u16::MAX)) {
+        // A header map has names of at most 2^16 bytes.
         let (Ok(name_length), Ok(value_length)) = (u16::try_from(name.as_str().len()), u32::try_from(value.len()))
         else {
             continue;
@@ -77,7 +77,7 @@ pub(crate) fn replay(stored: &[u8], dropped: &[HeaderName]) -> Option<Response<B
     for name in dropped {
         response.headers_mut().remove(name);
     }
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response.headers_mut().try_insert(REPLAYED, HeaderValue::from_static("true")).ok()?;
     Some(response)
 }
 
@@ -94,10 +94,11 @@ pub(crate) fn restore(stored: &[u8]) -> Option<Response<Bytes>> {
         let name_length = u16::from_be_bytes(*take(&mut rest)?).into();
         let name = HeaderName::from_bytes(slice(&mut rest, name_length)?).ok()?;
         let value_length = usize::try_from(u32::from_be_bytes(*take(&mut rest)?)).ok()?;
-        headers.append(name, HeaderValue::from_bytes(slice(&mut rest, value_length)?).ok()?);
+        let value = HeaderValue::from_bytes(slice(&mut rest, value_length)?).ok()?;
+        headers.try_append(name, value).ok()?;
     }
     if marks & BODY_NOT_KEPT != 0 {
-        headers.insert(BODY_OMITTED, HeaderValue::from_static("true"));
+        headers.try_insert(BODY_OMITTED, HeaderValue::from_static("true")).ok()?;
     }
     let mut response = Response::new(Bytes::copy_from_slice(rest));
     // A replay does not switch protocols.
@@ -221,6 +222,35 @@ mod tests {
         let within = |max_bytes| head_without_body(StatusCode::CREATED, &original, &[], max_bytes);
         assert_eq!(within(whole.len()), whole);
         assert!(within(whole.len() - 1).len() < whole.len());
+    }
+
+    #[test]
+    fn a_response_with_more_values_of_a_header_than_a_record_can_count_keeps_the_first_and_its_body() {
+        let values = std::iter::repeat_n((HeaderName::from_static("x-a"), HeaderValue::from_static("")), 65_540);
+        let stored = [head(StatusCode::OK, &values.collect(), &[]), b"paid".to_vec()].concat();
+        let replayed = replay(&stored, &[]).unwrap();
+        assert_eq!(
+            (replayed.headers().get_all("x-a").iter().count(), replayed.body().as_ref()),
+            (65_535, b"paid" as &[u8])
+        );
+    }
+
+    /// A header map has fewer than 2^15 names.
+    #[test]
+    fn bytes_with_too_many_names_of_headers_are_no_response() {
+        let stored = |names: u16, marks: u8| {
+            let mut bytes = [&[VERSION, marks] as &[u8], &200_u16.to_be_bytes(), &names.to_be_bytes()].concat();
+            for name in 0..names {
+                bytes.extend(5_u16.to_be_bytes());
+                bytes.extend(format!("h{name:04x}").as_bytes());
+                bytes.extend([0; 4]);
+            }
+            bytes
+        };
+        assert!(replay(&stored(1000, BODY_NOT_KEPT), &[]).is_some());
+        for (names, marks) in [(24_576, 0), (24_575, BODY_NOT_KEPT), (24_576, BODY_NOT_KEPT), (40_000, 0)] {
+            assert!(replay(&stored(names, marks), &[]).is_none(), "{names}");
+        }
     }
 
     #[test]

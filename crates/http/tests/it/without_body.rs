@@ -1,7 +1,9 @@
 //! Responses that are kept without their body: too large, or streams.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,10 +12,11 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{iter, pending, unfold};
 use harness::with;
+use http_body::Frame;
 use http_body_util::BodyExt;
 use idempotent_sqs::MemoryStore;
 use idempotent_sqs_http::IdempotencyLayerBuilder;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 
 use crate::api::*;
@@ -152,6 +155,28 @@ async fn server_sent_events_stream_to_their_client_and_do_not_run_again() {
 async fn an_upgrade_is_not_replayed_as_one() {
     let router = router(builder().build(), async |_| response(StatusCode::SWITCHING_PROTOCOLS, ""));
     assert_eq!(send(&router, post("a")).await.status, 101);
+    let again = send(&router, post("a")).await;
+    assert_eq!((again.status, again.header("idempotent-body-omitted")), (200, Some("true")));
+}
+
+/// A body whose frames are always ready and empty.
+struct EmptyFrames;
+
+impl http_body::Body for EmptyFrames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::new()))))
+    }
+}
+
+#[tokio::test]
+async fn a_response_of_empty_frames_is_a_stream() {
+    let router =
+        router(builder().timeout(Duration::from_secs(1)).build(), async |_| Response::new(Body::new(EmptyFrames)));
+    let first = timeout(Duration::from_secs(20), router.clone().oneshot(post("a"))).await;
+    assert_eq!(first.unwrap().unwrap().status(), 200);
     let again = send(&router, post("a")).await;
     assert_eq!((again.status, again.header("idempotent-body-omitted")), (200, Some("true")));
 }

@@ -137,31 +137,48 @@ async fn all_masters_of_a_cluster_are_scanned_and_moved_slots_are_reported() {
 
 /// The order of its keys is another one then, so the rest of the scan lacks some.
 #[tokio::test]
-async fn a_scan_during_which_the_server_restarts_may_lack_records() {
+async fn a_scan_during_which_the_server_restarts_or_is_a_replica_may_lack_records() {
     let mut redis = Redis::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let tool = Tool::of(&redis);
     fill(&tool.store()).await;
     let records = Records::new(&tool.redis_settings()).unwrap();
-    for restarts in [true, false] {
+    for (meanwhile, may_lack) in [("nothing", false), ("a replica", false), ("a failover", true), ("a restart", true)] {
         let mut scan = records.scan().await.unwrap();
         assert!(soon(scan.next()).await.unwrap().is_some());
-        if restarts {
-            redis.kill();
-            redis.restart().await;
+        match meanwhile {
+            "a replica" => drop(replica_of(&redis).await),
+            "a restart" => {
+                redis.kill();
+                redis.restart().await;
+            }
+            "a failover" => {
+                let mut connection = redis.connection().await;
+                for of in [["127.0.0.1", "1"], ["NO", "ONE"]] {
+                    let () = redis::cmd("REPLICAOF").arg(&of).query_async(&mut connection).await.unwrap();
+                }
+            }
+            _ => {}
         }
         while soon(scan.next()).await.unwrap().is_some() {}
-        assert_eq!(scan.may_lack_records(), restarts);
+        assert_eq!(scan.may_lack_records(), may_lack, "{meanwhile}");
     }
+}
+
+/// A replica of this server that has all records of [`fill`].
+async fn replica_of(primary: &Redis) -> Redis {
+    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
+    // It replies with an error while it loads them.
+    let keys = async || redis::cmd("DBSIZE").query_async(&mut replica.connection().await).await;
+    until(|| async { keys().await == Ok(10_000) }).await;
+    replica
 }
 
 /// A failover behind one endpoint, as ElastiCache has it without cluster mode.
 #[tokio::test]
 async fn statistics_say_that_a_failover_may_have_hidden_records() {
     let primary = Redis::start().await;
-    let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
     fill(&Tool::of(&primary).store()).await;
-    let keys = async || redis::cmd("DBSIZE").query_async::<usize>(&mut replica.connection().await).await.unwrap();
-    until(|| async { keys().await == 10_000 }).await;
+    let replica = replica_of(&primary).await;
     let endpoint = Front::to(primary.port()).await;
     endpoint.delay_replies(Duration::from_millis(10));
     let tool = Tool::on(&format!("redis://default:{PASSWORD}@127.0.0.1:{}", endpoint.port));

@@ -60,7 +60,7 @@ impl<W> Inbox<W> {
         let row = self.table.row(claim);
         let (transaction, inserted) = match self.database.begin(claim.ends(), table::RUN, &row.parameters()).await {
             Ok(begun) => begun,
-            Err(error) => return self.begin_failed(claim, error).await,
+            Err(error) => return self.not_attempted(claim, error).await,
         };
         if inserted == 0 {
             return self.row_exists(transaction, claim).await;
@@ -115,15 +115,16 @@ impl<W> Inbox<W> {
 
     /// The row could not be inserted, because it exists. Nothing happened in this transaction.
     async fn row_exists(&self, transaction: Transaction, claim: &Claim) -> Result<RecordedAttempt, WorkError> {
-        let state = self.table.read(&transaction, claim.request()).await?;
+        let state = self.table.read(&transaction, claim.request()).await;
         transaction.roll_back().await;
         match state {
-            RowState::Done { result, fence: _ } => Ok(RecordedAttempt::DoneBefore(result)),
-            RowState::OtherPayload => Ok(RecordedAttempt::Mismatch),
-            RowState::Unfinished => Err(unfinished()),
-            RowState::Absent => {
+            Ok(RowState::Done { result, fence: _ }) => Ok(RecordedAttempt::DoneBefore(result)),
+            Ok(RowState::OtherPayload) => Ok(RecordedAttempt::Mismatch),
+            Ok(RowState::Unfinished) => Err(unfinished()),
+            Ok(RowState::Absent) => {
                 Err(WorkError::busy("the row of the inbox was just deleted, at the end of its retention"))
             }
+            Err(error) => self.not_attempted(claim, error).await,
         }
     }
 
@@ -187,8 +188,8 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// The row could not be inserted. Nothing happened.
-    async fn begin_failed(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
+    /// The row could not be inserted, or not be read. Nothing happened.
+    async fn not_attempted(&self, claim: &Claim, error: DatabaseError) -> Result<RecordedAttempt, WorkError> {
         // Another transaction has inserted it and is still open. When that one ends is not known: its lease may be
         // longer or shorter than this attempt's, which is the estimate.
         if let DatabaseError::Server { is_row_wait: true, .. } = error {

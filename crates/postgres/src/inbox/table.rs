@@ -47,9 +47,10 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
 /// is committed without its result.
 ///
 /// The driver does not send a statement whose parameters have other types than the values, but it would send the COMMIT.
-/// So the types are part of the statement. If a column has another type, the statement cannot be prepared at the BEGIN.
+/// So the types are part of the statement. If `result` has another type, the statement cannot be prepared at the BEGIN:
+/// `coalesce` needs one type, while an assignment would convert bytes to a text, as which they could not be read.
 const SET_RESULT: &str = "WITH updated AS ( \
-       UPDATE idempotency_inbox SET result = $3::bytea \
+       UPDATE idempotency_inbox SET result = coalesce($3::bytea, result) \
        WHERE namespace = $1::text AND key = $2::text AND xmin = pg_current_xact_id()::xid RETURNING 1 \
      ) \
      SELECT 1 / count(*) FROM updated \

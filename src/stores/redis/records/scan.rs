@@ -59,9 +59,9 @@ pub struct Scan<'a> {
 struct Masters {
     /// The id of each master, and the first of its slots, which routes to it.
     slots: BTreeMap<String, u16>,
-    /// The id of each master's process and of its data set. A cursor is of no use to another process, whose table is in
-    /// another order, and data sets that are replicated from each other have other tables too. Empty if the user may not
-    /// execute INFO.
+    /// The id of each master's process, and the id of the data set that it was a replica of before. A cursor is of no use to
+    /// another process, whose table is in another order, nor to this one once it has been a replica meanwhile. Empty if the
+    /// user may not execute INFO.
     processes: BTreeSet<String>,
 }
 
@@ -105,9 +105,9 @@ impl Records {
             Err(RecordsError::NotPermitted(_)) => Vec::new(),
             outcome => outcome?,
         };
-        // A failover changes the id of the data set: https://redis.io/docs/latest/commands/info/
+        // https://redis.io/docs/latest/commands/info/
         let process =
-            |node: &String| ["run_id", "master_replid"].map(|name| field(node, name).unwrap_or_default()).join(" ");
+            |node: &String| ["run_id", "master_replid2"].map(|name| field(node, name).unwrap_or_default()).join(" ");
         let processes = nodes.iter().map(process).collect();
         if self.connection.is_cluster() {
             return Ok(Masters { slots: self.slots().await?, processes });
@@ -202,7 +202,7 @@ impl Scan<'_> {
 
     /// Whether a server was restarted or failed over since the start, or slots of the cluster have moved to other masters.
     /// Records may then be missing: scan again. Checked at the end of each master. Restarts and failovers are not noticed
-    /// if the user may not execute INFO.
+    /// if the user may not execute INFO. Also `true` if a server that has failed over before gets its first replica since.
     #[must_use]
     pub fn may_lack_records(&self) -> bool {
         self.may_lack_records
