@@ -107,7 +107,7 @@ impl Run<'_> {
         let may_be_lost = self.call.is_none() && self.received.closed_us.iter().any(is_meanwhile);
         let is_stopped = self.received.stopped_us.iter().any(is_meanwhile);
         let is_unanswered = self.call.is_some_and(|call| call.at_us + ANSWER_US > given_up_us);
-        let is_given_up = is_late && (is_unanswered || is_stopped);
+        let is_given_up = is_late && (is_unanswered || is_stopped || self.counts_as_sent());
         match (&operation.call, meaning) {
             (Call::Complete { result, .. }, Meaning::Done) => {
                 let kept = self.call.and_then(|call| call.answer.body.as_ref());
@@ -121,6 +121,13 @@ impl Run<'_> {
             (Call::Fail { uncertain: true, permanent, .. }, _) => (is_given_up || may_be_lost) && *permanent == is_last,
             _ => false,
         }
+    }
+
+    /// Whether its request has no body, whose start cannot be noticed.
+    fn counts_as_sent(&self) -> bool {
+        let is_empty = |delivery: &Delivery| delivery.body.is_empty();
+        let is_own = |delivery: &&Delivery| self.claim.request.message == hash(&delivery.message_id);
+        self.call.is_none() && self.received.deliveries.iter().filter(is_own).any(is_empty)
     }
 
     /// When its claim was asked for and returned, by the monotonic clock, µs.

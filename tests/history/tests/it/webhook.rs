@@ -137,6 +137,15 @@ fn a_run_without_a_request_may_be_uncertain_only_if_it_was_lost_or_a_process_was
     assert_eq!(received.faults(&uncertain(1000, 900).history()), Vec::<String>::new());
 }
 
+/// The client does not poll an empty body, so its start cannot be noticed.
+#[test]
+fn a_run_whose_request_has_no_body_may_be_uncertain_without_it() {
+    for (body, wrong) in [("", 0), ("7", 1)] {
+        let delivery = Delivery { body: body.to_owned(), ..delivery(Invoked::Unknown, None) };
+        assert_eq!(faults(uncertain(1000, 900), None, delivery).len(), wrong, "{body:?}");
+    }
+}
+
 #[test]
 fn a_run_without_a_request_has_done_nothing() {
     let delivery = || delivery(Invoked::Unknown, None);
