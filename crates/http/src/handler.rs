@@ -178,7 +178,7 @@ async fn read<RB: Body<Data = Bytes>>(body: RB, max_bytes: usize, until: Instant
             // They are the end of the body.
             Err(frame) => return Ok(ReadBody::Whole(bytes.freeze(), frame.into_trailers().ok())),
         }
-        // A body whose frames are always ready leaves no turn to the timer and to other tasks.
+        // A body whose frames are always ready would not let the timer and other tasks run.
         consume_budget().await;
         if bytes.len() > max_bytes || Instant::now() >= until {
             break;

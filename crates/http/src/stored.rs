@@ -42,8 +42,9 @@ fn encode<'a>(
     let count_at = bytes.len();
     bytes.extend([0; 2]);
     let mut count = 0_u16;
+    // A header map may have more values than the count can hold.
     for (name, value) in headers.take(usize::from(u16::MAX)) {
-        // A header map has names of at most 2^16 bytes.
+        // The name of a header has fewer than 2^16 bytes.
         let (Ok(name_length), Ok(value_length)) = (u16::try_from(name.as_str().len()), u32::try_from(value.len()))
         else {
             continue;

@@ -202,8 +202,12 @@ impl Received {
 
     /// What the message with this messageId points to, if its payload is in S3.
     fn payload_of(&self, message: Hex<8>) -> Option<StoredPayload> {
-        let mut deliveries = self.deliveries.iter().filter(|delivery| hash(&delivery.message_id) == message);
-        deliveries.find_map(|delivery| delivery.pointer.as_ref()).map(|pointer| pointer.payload)
+        self.deliveries_of(message).find_map(|delivery| delivery.pointer.as_ref()).map(|pointer| pointer.payload)
+    }
+
+    /// The deliveries of the message with this messageId.
+    fn deliveries_of(&self, message: Hex<8>) -> impl Iterator<Item = &Delivery> {
+        self.deliveries.iter().filter(move |delivery| hash(&delivery.message_id) == message)
     }
 
     /// Whether a dead letter was sent.

@@ -24,8 +24,7 @@ pub type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// A `SAVEPOINT` is allowed.
 ///
 /// Statements are prepared at their first use on a connection, and behind a pooler at each use if their rows are read.
-/// Statements whose futures are polled together (`join!`)
-/// are sent together, in one round trip.
+/// Statements whose futures are polled together (`join!`) are sent together, in one round trip.
 pub struct Transaction {
     /// `None` after the end, when the connection is back in its pool.
     connection: Option<Object<Dialer>>,

@@ -47,8 +47,9 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
 /// is committed without its result.
 ///
 /// The driver does not send a statement whose parameters have other types than the values, but it would send the COMMIT.
-/// So the types are part of the statement. If `result` has another type, the statement cannot be prepared at the BEGIN:
-/// `coalesce` needs one type, while an assignment would convert bytes to a text, as which they could not be read.
+/// So the types are part of the statement. If `result` has another type, the statement cannot be prepared at the BEGIN,
+/// because the arguments of `coalesce` must have one type. An assignment alone would convert the bytes to a text, which
+/// cannot be read as bytes.
 const SET_RESULT: &str = "WITH updated AS ( \
        UPDATE idempotency_inbox SET result = coalesce($3::bytea, result) \
        WHERE namespace = $1::text AND key = $2::text AND xmin = pg_current_xact_id()::xid RETURNING 1 \

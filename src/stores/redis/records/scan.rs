@@ -59,9 +59,9 @@ pub struct Scan<'a> {
 struct Masters {
     /// The id of each master, and the first of its slots, which routes to it.
     slots: BTreeMap<String, u16>,
-    /// The id of each master's process, and the id of the data set that it was a replica of before. A cursor is of no use to
-    /// another process, whose table is in another order, nor to this one once it has been a replica meanwhile. Empty if the
-    /// user may not execute INFO.
+    /// The id of each master's process, and of the data set that it replicated before it was a master. A cursor is valid only
+    /// in the process that returned it, because each process has its own order of keys, and only while that stays a master.
+    /// Empty if the user may not execute INFO.
     processes: BTreeSet<String>,
 }
 

@@ -6,9 +6,7 @@ use std::time::Duration;
 use idempotent_sqs::idempotency::StoredResult;
 use serde::de::IgnoredAny;
 
-use super::{
-    Delivery, Invoked, Meaning, Received, StoredPayload, WebhookCall, backoff_s, hash, is_answered, wrong_settling,
-};
+use super::{Delivery, Invoked, Meaning, Received, StoredPayload, WebhookCall, backoff_s, is_answered, wrong_settling};
 use crate::event::{Answer, Call, Claim, StoredBytes};
 use crate::history::Operation;
 
@@ -56,10 +54,8 @@ impl Run<'_> {
 
     /// The delivery of this request's message.
     fn delivery(&self, call: &WebhookCall) -> Option<&Delivery> {
-        self.received.deliveries.iter().find(|delivery| {
-            Some(delivery.receive_count) == call.receive_count
-                && self.claim.request.message == hash(&delivery.message_id)
-        })
+        let mut deliveries = self.received.deliveries_of(self.claim.request.message);
+        deliveries.find(|delivery| Some(delivery.receive_count) == call.receive_count)
     }
 
     /// What is wrong with the request.
@@ -125,9 +121,8 @@ impl Run<'_> {
 
     /// Whether its request has no body, whose start cannot be noticed.
     fn counts_as_sent(&self) -> bool {
-        let is_empty = |delivery: &Delivery| delivery.body.is_empty();
-        let is_own = |delivery: &&Delivery| self.claim.request.message == hash(&delivery.message_id);
-        self.call.is_none() && self.received.deliveries.iter().filter(is_own).any(is_empty)
+        let mut deliveries = self.received.deliveries_of(self.claim.request.message);
+        self.call.is_none() && deliveries.any(|delivery| delivery.body.is_empty())
     }
 
     /// When its claim was asked for and returned, by the monotonic clock, µs.
