@@ -14,6 +14,11 @@ use tokio::time::Instant;
 /// <https://docs.aws.amazon.com/vpc/latest/userguide/nat-gateway-troubleshooting.html>
 pub(crate) const MAX_IDLE: Duration = Duration::from_secs(3);
 
+/// Largest number of headers in a response. hyper accepts 100 unless it is told otherwise. S3 returns each entry of an
+/// object's metadata as a header, of 2 KB in all: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html>
+#[cfg(any(feature = "webhook", feature = "s3"))]
+pub(crate) const MAX_RESPONSE_HEADERS: usize = 1000;
+
 /// Largest difference between the time on the wall clock and on the monotonic clock since a client was created. If it
 /// is larger, the process was frozen meanwhile.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);

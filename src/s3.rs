@@ -23,7 +23,7 @@ use reqwest::{Client, Method, Response, StatusCode, redirect};
 use tokio::time::{sleep, timeout};
 
 use crate::aws::AwsConfig;
-use crate::connections::{Connections, MAX_IDLE};
+use crate::connections::{Connections, MAX_IDLE, MAX_RESPONSE_HEADERS};
 use crate::idempotency::{Location, ObjectError, ObjectStore};
 
 use url::Variant;
@@ -92,7 +92,13 @@ impl S3 {
     }
 
     fn client(&self) -> Result<Client, ObjectError> {
-        let client = || Client::builder().redirect(redirect::Policy::none()).pool_idle_timeout(MAX_IDLE).build();
+        let client = || {
+            Client::builder()
+                .redirect(redirect::Policy::none())
+                .pool_idle_timeout(MAX_IDLE)
+                .http1_max_headers(MAX_RESPONSE_HEADERS)
+                .build()
+        };
         self.connections.unless_frozen(client).map_err(ObjectError::unavailable)
     }
 

@@ -15,7 +15,7 @@ use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, MAX_IDLE};
+use crate::connections::{Connections, MAX_IDLE, MAX_RESPONSE_HEADERS};
 use crate::idempotency::{Claim, MAX_RESULT_BYTES, Work, WorkError};
 use crate::sqs::Message;
 
@@ -94,6 +94,7 @@ impl Webhook {
             .pool_idle_timeout(MAX_IDLE)
             // With HTTP/1, `request` can determine when a request is sent.
             .http1_only()
+            .http1_max_headers(MAX_RESPONSE_HEADERS)
             .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
             .build()
     }

@@ -5,10 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
-use reqwest::{RequestBuilder, Response};
+use reqwest::{Request, RequestBuilder, Response};
 use tokio::time::{Instant, timeout_at};
 
 use crate::idempotency::WorkError;
+
+/// Longest head whose sending the body shows, bytes. A client of hyper 1 writes the start of a head of more than 408 KiB
+/// before it polls the body.
+const MAX_TRACKED_HEAD: usize = 64 * 1024;
 
 /// Sends the request with this body, and returns the response once its headers are received. Stops at `until`.
 ///
@@ -16,12 +20,14 @@ use crate::idempotency::WorkError;
 /// [`WorkError::unavailable`] if no byte was sent, else [`WorkError::uncertain`].
 pub(super) async fn send(request: RequestBuilder, body: &str, until: Instant) -> Result<Response, WorkError> {
     let state = SendState::default();
-    if body.is_empty() {
-        // The client does not poll an empty body, so the start of sending cannot be detected.
+    let tracked = TrackedBody { text: body.to_owned(), state: state.clone() };
+    let (client, request) = request.body(reqwest::Body::wrap(tracked)).build_split();
+    let request = request.map_err(|error| WorkError::unavailable(error.without_url()))?;
+    // The client does not poll an empty body. In both cases the start of sending cannot be detected.
+    if body.is_empty() || head_bytes(&request) > MAX_TRACKED_HEAD {
         state.start();
     }
-    let body = TrackedBody { text: body.to_owned(), state: state.clone() };
-    match timeout_at(until, request.body(reqwest::Body::wrap(body)).send()).await {
+    match timeout_at(until, client.execute(request)).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) if error.is_connect() || !state.cancel() => Err(WorkError::unavailable(error.without_url())),
         Ok(Err(error)) => Err(WorkError::uncertain(error.without_url())),
@@ -30,6 +36,10 @@ pub(super) async fn send(request: RequestBuilder, body: &str, until: Instant) ->
         }
         Err(_elapsed) => Err(WorkError::uncertain("no response from the webhook within the timeout")),
     }
+}
+
+fn head_bytes(request: &Request) -> usize {
+    request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// Whether a request was started or cancelled, whichever comes first. The connection starts it before the first byte is
@@ -50,7 +60,7 @@ impl SendState {
 }
 
 /// The body of a request. An HTTP/1 connection polls it when the headers are in its buffer, and before it writes any
-/// byte.
+/// byte, unless the body is empty or the headers are longer than its buffer.
 struct TrackedBody {
     text: String,
     state: SendState,
@@ -118,6 +128,24 @@ mod tests {
         {
             let response = send(request, body, until).await;
             assert_eq!(response.unwrap_err().kind(), WorkErrorKind::Unavailable { after: None }, "{body:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_long_head_is_sent_in_part_is_uncertain() {
+        // A socket buffers less than this.
+        let key = "k".repeat(8_000_000);
+        for closes in [true, false] {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let request = Client::new().post(format!("http://{}/", server.local_addr().unwrap()));
+            let until = Instant::now() + Duration::from_secs(if closes { 20 } else { 1 });
+            let (response, _kept) =
+                tokio::join!(send(request.header("Idempotency-Key", &key), "payload", until), async {
+                    let mut connection = server.accept().await.unwrap().0;
+                    assert!(connection.read_u8().await.is_ok());
+                    (!closes).then_some(connection)
+                });
+            assert_eq!(response.unwrap_err().kind(), WorkErrorKind::Uncertain, "{closes}");
         }
     }
 

@@ -55,6 +55,18 @@ async fn a_payload_in_s3_is_sent_once_and_the_same_payload_again_is_a_duplicate(
 }
 
 #[tokio::test]
+async fn a_payload_with_hundreds_of_metadata_entries_is_fetched() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let entries: String = (0..500).map(|number| format!("x-amz-meta-{number:x}: a\r\n")).collect();
+    let payload = payload(1250);
+    let answer = format!("HTTP/1.1 200 OK\r\n{entries}Content-Length: {}\r\n\r\n{payload}", payload.len());
+    s3.next(Answer::Whole(answer.into()));
+    assert_eq!(function.answer(event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")])).await, NO_FAILURES);
+    assert_eq!(fixture.webhook.last_call().body, payload.as_bytes());
+}
+
+#[tokio::test]
 async fn a_pointer_is_followed_only_into_allowed_buckets() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let endpoint = ("AWS_ENDPOINT_URL_S3", &*s3.url());

@@ -38,6 +38,16 @@ async fn the_body_of_a_2xx_is_the_result() {
 }
 
 #[tokio::test]
+async fn a_2xx_with_hundreds_of_headers_is_done() {
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
+    let headers: String = (0..900).map(|number| format!("X-{number}: a\r\n")).collect();
+    let answer = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 7\r\n\r\nreceipt");
+    assert!(deliver_twice(&fixture, &function, "many", Answer::Whole(answer.into())).await.is_done());
+    assert!(is_kept(&fixture, "many", "receipt").await);
+}
+
+#[tokio::test]
 async fn a_2xx_whose_body_is_incomplete_or_malformed_is_done_and_its_body_is_not_kept() {
     let fixture = Fixture::start().await;
     let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "500")]).await;
