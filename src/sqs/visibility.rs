@@ -249,6 +249,15 @@ mod tests {
     }
 
     #[test]
+    fn less_is_asked_for_only_if_the_visibility_timeout_is_the_parameter_that_sqs_refused() {
+        let refused = |parameter| format!("Value 43200 for parameter {parameter} is invalid. Reason: as told.");
+        assert!(is_too_long("InvalidParameterValue", Some(&refused("VisibilityTimeout"))));
+        assert!(is_too_long("com.amazonaws.sqs#InvalidParameterValueException", None));
+        assert!(!is_too_long("InvalidParameterValue", Some(&refused("ReceiptHandle"))));
+        assert!(!is_too_long("ReceiptHandleIsInvalid", None));
+    }
+
+    #[test]
     fn a_delay_may_have_any_length() {
         let change = Change { receipt_handle: "r", after: Duration::MAX };
         assert_eq!(*change.entry().get_visibility_timeout(), Some(43_200));

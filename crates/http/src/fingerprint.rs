@@ -111,6 +111,14 @@ mod tests {
     }
 
     #[test]
+    fn a_charset_of_json_makes_no_difference_behind_a_quoted_parameter() {
+        for profile in [r#"application/ld+json; profile="a""#, r#"application/ld+json; profile="a\";b\\""#] {
+            let of = |content_type: &str| print("POST", "/p", content_type, b"1");
+            assert_eq!(of(&format!("{profile}; charset=utf-8")), of(profile), "{profile}");
+        }
+    }
+
+    #[test]
     fn parameters_of_one_name_keep_their_order_however_it_is_encoded() {
         let of = |query: &str| print("POST", &format!("/p?{query}"), "text/plain", b"1");
         for [one, other] in [["a%5B%5D=1", "a[]=2"], ["%61=1", "a=2"], ["a+b=1", "a%20b=2"], ["a%2bb=1", "a%2Bb=2"]] {

@@ -1,6 +1,7 @@
 //! Messages that cannot succeed are sent to the dead-letter queue, and every crash on the way.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -169,6 +170,27 @@ async fn a_permanent_failure_whose_dead_letter_was_refused_is_sent_by_the_next_d
     assert_eq!(dispositions(&reports), [Disposition::DeadLetter]);
     assert_eq!(letters.only().outcome, DeadLetterOutcome::Failed);
     assert_eq!(work.runs().len(), 1);
+}
+
+#[tokio::test]
+async fn a_letter_that_is_refused_at_once_keeps_no_other_from_being_sent() {
+    let work = ScriptedWork::always(Action::FailPermanently);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let bodies = Arc::clone(&sent);
+    let queue = DeadLetterQueue::with_replacement(URL, move |message| match message.body {
+        body if body == "one" => Err("AccessDenied".to_owned()),
+        body => {
+            bodies.lock().unwrap().push(body);
+            Ok(())
+        }
+    });
+    let settings = with!(settings(), dead_letter_queue = Some(queue), concurrency = NonZeroUsize::MIN);
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    let messages = ["one", "two", "three"].map(|body| with!(message(body, ""), body = Some(body.into())));
+    let reports = run(&batch, &messages).await;
+    assert!(reports[0].dead_letter_not_sent && reports[0].reason.contains("AccessDenied"), "{reports:?}");
+    assert_eq!(dispositions(&reports)[1..], [Disposition::DeadLetter; 2]);
+    assert_eq!(*sent.lock().unwrap(), ["two", "three"]);
 }
 
 #[tokio::test]
@@ -568,6 +590,21 @@ async fn while_the_store_is_unavailable_no_letter_is_sent() {
     assert!(letters.sent().is_empty());
     store.always(StoreCall::Acquire, None);
     assert_eq!(dispositions(&run(&batch, &[no_key]).await), [Disposition::DeadLetter]);
+}
+
+#[tokio::test]
+async fn a_letter_whose_store_became_unavailable_is_not_reported_as_refused() {
+    let letters = Letters::default();
+    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+    let fails = Arc::clone(&store);
+    // The letter is sent after the work.
+    let work = ScriptedWork::new(move |_| {
+        fails.always(StoreCall::Acquire, Some(Fault::Refused));
+        Action::FailPermanently
+    });
+    let reports = run(&batch(store, &work, &letters), &[message("m1", "pay_1")]).await;
+    assert!(reports[0].reason.contains("the idempotency store is unavailable"), "{reports:?}");
+    assert!(!reports[0].dead_letter_not_sent && letters.sent().is_empty(), "{reports:?}");
 }
 
 /// A crash: the call and everything after it does not happen, or nothing happens after the call.

@@ -144,6 +144,14 @@ fn record_in_group(id: &str, receives: &str) -> Value {
     record
 }
 
+/// A record with the same key as others. `receives` is how often it was received.
+fn record_of_pay_1(id: &str, receives: &str) -> Value {
+    let mut record = record(id);
+    record["body"] = json!({ "key": "pay_1" }).to_string().into();
+    record["attributes"] = json!({ "ApproximateReceiveCount": receives });
+    record
+}
+
 /// A lease of this key that another owner holds for this time.
 async fn lease(store: &FaultyStore<MemoryStore>, key: &str, lease: Duration) {
     let request = with!(AcquireRequest::new(Key::new(key).unwrap()), lease = lease);
@@ -171,12 +179,6 @@ async fn in_an_outage_a_message_waits_no_longer_than_a_duplicate_before_it_in_it
 
 #[tokio::test]
 async fn in_an_outage_in_batch_duplicates_are_at_least_5_seconds_apart() {
-    let duplicate = |id: &str| {
-        let mut record = record(id);
-        record["body"] = json!({ "key": "pay_1" }).to_string().into();
-        record["attributes"] = json!({ "ApproximateReceiveCount": "10" });
-        record
-    };
     for is_leased in [false, true].repeat(20) {
         let store = FaultyStore::new(MemoryStore::default());
         if is_leased {
@@ -184,9 +186,18 @@ async fn in_an_outage_in_batch_duplicates_are_at_least_5_seconds_apart() {
             store.next(StoreCall::Acquire, Fault::Slow(Duration::ZERO));
         }
         store.next(StoreCall::Acquire, Fault::Refused);
-        let delays = delays_in_outage(&store, &[duplicate("m1"), duplicate("m2"), record("m3")]).await;
+        let records = [record_of_pay_1("m1", "10"), record_of_pay_1("m2", "10"), record("m3")];
+        let delays = delays_in_outage(&store, &records).await;
         assert!(delays[1] >= delays[0] + Duration::from_secs(5), "{is_leased}: {delays:?}");
     }
+}
+
+#[tokio::test]
+async fn in_an_outage_an_in_batch_duplicate_waits_for_the_backoff_of_its_own_receives() {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Acquire, Some(Fault::Refused));
+    let delays = delays_in_outage(&store, &[record_of_pay_1("m1", "1"), record_of_pay_1("m2", "10")]).await;
+    assert!(delays[0] <= Duration::from_secs(2) && delays[1] > Duration::from_secs(60), "{delays:?}");
 }
 
 #[tokio::test]

@@ -259,6 +259,9 @@ mod tests {
             let url: DatabaseUrl = url.parse().unwrap();
             assert_eq!(url.first().get_target_session_attrs(), attributes);
         }
+        let url: DatabaseUrl = "postgres://a,b/payments?user=app".parse().unwrap();
+        let hosts: Vec<_> = url.configs.iter().map(|config| config.get_hosts().to_vec()).collect();
+        assert_eq!(hosts, [host("a", 5432).0, host("b", 5432).0]);
         let url: DatabaseUrl = "postgres://a,b/payments?hostaddr=10.0.0.1,10.0.0.2".parse().unwrap();
         assert_eq!((url.configs.len(), url.first().get_hostaddrs().len()), (1, 2));
     }
