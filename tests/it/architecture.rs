@@ -107,6 +107,7 @@ fn each_external_crate_is_used_only_in_its_own_modules() {
         ("crates/ops/src", "clap::", &["letters.rs", "letters/arguments.rs", "records.rs", "records/arguments.rs"]),
         ("crates/postgres/src", "tokio_postgres::", &["database"]),
         ("crates/postgres/src", "tokio_postgres_rustls::", &["database/dial.rs"]),
+        ("src", "rustls::", &["stores/redis/connection/target.rs"]),
         ("crates/postgres/src", "rustls::", &["database/dial.rs", "database/roots.rs"]),
         ("crates/postgres/src", "deadpool::", &["database"]),
     ];
@@ -131,8 +132,13 @@ fn each_external_crate_is_used_only_in_its_own_modules() {
 
 /// The crates that a package links if these features are enabled.
 fn dependencies(package: &str, features: &str) -> BTreeSet<String> {
+    tree("{lib}", package, features)
+}
+
+/// A line of this format for each crate that a package links if these features are enabled.
+fn tree(format: &str, package: &str, features: &str) -> BTreeSet<String> {
     let cargo = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{lib}"])
+        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--format", format])
         .args(["--package", package, "--no-default-features", "--features", features])
         .current_dir(workspace("."))
         .output()
@@ -181,6 +187,22 @@ fn a_disabled_feature_removes_its_dependencies() {
     for name in ["metrique_writer_core", "metrique_writer_format_emf"] {
         assert!(dependencies("idempotent-sqs-http", "emf").contains(name), "{name}");
         assert!(!dependencies("idempotent-sqs-http", "").contains(name), "{name}");
+    }
+}
+
+/// A crate may enable features that another one lacks. So these are the smallest programs.
+#[test]
+fn each_client_has_tls_without_the_features_of_other_crates() {
+    for (package, features, crate_name, feature) in [
+        ("idempotent-sqs", "redis", "rustls", "aws_lc_rs"),
+        ("idempotent-sqs", "redis", "rustls", "tls12"),
+        ("idempotent-sqs", "otel", "reqwest", "rustls"),
+        ("idempotent-sqs-postgres", "", "rustls", "aws_lc_rs"),
+        ("axum-payments", "", "rustls", "aws_lc_rs"),
+    ] {
+        let lines = tree("{lib} {f}", package, features);
+        let found = lines.iter().find_map(|line| line.strip_prefix(crate_name)?.strip_prefix(' '));
+        assert!(found.is_some_and(|enabled| enabled.split(',').any(|one| one == feature)), "{package}: {found:?}");
     }
 }
 

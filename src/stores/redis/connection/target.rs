@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::cluster::{ClusterClient, ClusterClientBuilder};
 use redis::io::tcp::TcpSettings;
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 use super::sentinel::Sentinels;
 use super::wire::{Node, Wire, connect};
@@ -24,6 +25,9 @@ pub(super) enum Target {
 
 impl Target {
     pub(super) fn new(settings: &RedisSettings) -> Result<Self, RedisSettingsError> {
+        if settings.url.uses_tls() {
+            choose_cryptography();
+        }
         let RedisUrl { server, service } = settings.url.clone();
         // Disables Nagle's algorithm, which would delay a call until the previous one is acknowledged.
         let tcp = TcpSettings::default().set_nodelay(true);
@@ -72,6 +76,15 @@ impl Target {
                 client.get_async_generic_connection::<Node>().await.map(Wire::Cluster)
             }
         }
+    }
+}
+
+/// Chooses the cryptography of TLS for the process, unless the program has chosen one. The client library uses the
+/// choice of the process, and panics if there is none and other crates have compiled in several.
+fn choose_cryptography() {
+    if CryptoProvider::get_default().is_none() {
+        // Another thread may have chosen meanwhile.
+        let _chosen = aws_lc_rs::default_provider().install_default();
     }
 }
 
