@@ -194,6 +194,18 @@ async fn a_letter_that_is_refused_at_once_keeps_no_other_from_being_sent() {
 }
 
 #[tokio::test]
+async fn a_queue_of_the_same_name_in_another_region_is_not_the_queue_of_the_message() {
+    let (letters, work) = (Letters::default(), ScriptedWork::always(Action::FailPermanently));
+    let arn = "arn:aws:sqs:eu-central-1:123456789012:payments";
+    for (region, sent) in [("eu-central-1", 0), ("us-east-1", 1)] {
+        let queue = letters.queue(&format!("https://sqs.{region}.amazonaws.com/123456789012/payments"));
+        let batch = batch_with(Policy::default(), MemoryStore::default(), &work, queue);
+        let reports = run(&batch, &[with!(message("m1", "pay_1"), queue_arn = Some(arn.into()))]).await;
+        assert_eq!((letters.sent().len(), reports[0].dead_letter_not_sent), (sent, sent == 0), "{reports:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_redelivery_of_a_dead_letter_is_deleted_without_a_second_letter() {
     let other_payload = with!(message("m3", "done"), body = Some(r#"{"key":"done","amount":2}"#.into()));
     let (letters, work) = (

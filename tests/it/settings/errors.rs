@@ -335,6 +335,8 @@ fn a_file_of_certificates_that_tls_cannot_use_is_an_error() {
     fs::write(&without, "no certificate").unwrap();
     let [with, without] = [with, without].map(|path| path.to_str().unwrap().to_owned());
     read(&[REQUIRED, &[("SSL_CERT_FILE", &with)]]).unwrap();
+    // The directory may have certificates.
+    read(&[REQUIRED, &[("SSL_CERT_FILE", &without), ("SSL_CERT_DIR", "/etc/ssl/certs")]]).unwrap();
     let error = error_of("SSL_CERT_FILE", &without);
     assert!(error.starts_with("SSL_CERT_FILE has no certificate: set it to a file of PEM"), "{error}");
     let error = error_of("SSL_CERT_FILE", &format!(" {with}"));

@@ -10,6 +10,7 @@ use history::Rng;
 use idempotent_sqs::idempotency::{Deadline, Location, ObjectStore};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, MessageOutcome};
 use idempotent_sqs::{Claim, Idempotency, Policy, work_fn};
+use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use idempotent_sqs_testing::MemoryObjectStore;
 use serde_json::json;
 use tokio::time::Instant;
@@ -37,7 +38,9 @@ pub async fn run_on_shards(seed: u64) -> Vec<String> {
         settings.extended_client.objects = Some(objects.clone());
         settings.extended_client.buckets = vec![BUCKET.to_owned()];
         let work = work_fn(|_: &Claim, _: &Message| async { Ok(Vec::new()) });
-        let batch = Batch::new(Idempotency::new(Arc::clone(&store), Policy::default()), work, settings);
+        // As for an inbox. It has the parts of its store.
+        let optional = OptionalStore::new(Arc::clone(&store), OutagePolicy::Refuse);
+        let batch = Batch::new(Idempotency::new(optional, Policy::default()), work, settings);
         let mut messages = Vec::new();
         for message in 0..rng.draw(3..60) {
             let id = format!("{}-{number}-{message}", rng.draw(0..3));

@@ -82,6 +82,21 @@ async fn claim(store: &RedisStore, key: &str) -> Claim {
     }
 }
 
+/// An operator may have written it.
+#[tokio::test]
+async fn the_record_of_a_row_whose_fingerprint_has_another_length_agrees_with_no_payload() {
+    let (base, redis) = (base().await, Redis::start().await);
+    let store = redis.store();
+    seed(&base, 2).await;
+    let update = "UPDATE idempotency_inbox SET fingerprint = CASE key WHEN 'pay_1' THEN 'brief'::bytea ELSE '' END";
+    base.client.batch_execute(update).await.unwrap();
+    assert_eq!(run_backfill(&backfill(&base, &store)).await.copied, 2);
+    for key in ["pay_1", "pay_2"] {
+        let answer = store.acquire(with!(attempt(key), fingerprint = Fingerprint::of(b"12.50 EUR"))).await.unwrap();
+        assert!(matches!(answer, Acquire::Mismatch), "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_redis_that_was_restored_empty_recognizes_every_duplicate_after_a_backfill() {
     let (base, redis) = (base().await, Redis::start().await);

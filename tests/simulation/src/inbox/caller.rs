@@ -32,6 +32,7 @@ pub struct Kind {
     /// Number of its calls at once.
     pub tasks: usize,
     pub connections: NonZeroUsize,
+    /// Whether its password is replaced at times. Its URL then names another host last.
     pub has_password: bool,
     /// How long it takes to read a password that was replaced.
     pub password_takes: Duration,
@@ -106,7 +107,9 @@ impl Caller {
         world.server.listen_at(&hosts.server);
         let address = network::address(&hosts.server, &hosts.caller);
         let first = if kind.has_silent_host { format!("silent.{},", hosts.caller) } else { String::new() };
-        let url = format!("postgres://app:{SECRET}@{first}{address}/app?sslmode=disable");
+        // It refuses connections, which must not hide that another host has rejected the password.
+        let last = if kind.has_password { format!(",closed.{}", hosts.caller) } else { String::new() };
+        let url = format!("postgres://app:{SECRET}@{first}{address}{last}/app?sslmode=disable");
         let settings = with!(
             DatabaseSettings::new(url.parse().expect("it is valid")),
             timeout = kind.timeout,

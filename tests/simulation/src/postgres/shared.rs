@@ -90,6 +90,9 @@ pub(super) struct Signals {
     pub(super) cancel: Notify,
 }
 
+/// For how long a transaction may not be in `pg_stat_activity` yet, µs.
+const UNLISTED_US: i64 = 300_000;
+
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_hours(1_000_000);
 
@@ -137,12 +140,16 @@ impl Shared {
         self.last_pid
     }
 
-    /// The rows of `pg_stat_activity`, with the columns of `ACTIVITY`.
+    /// The rows of `pg_stat_activity`, with the columns of `ACTIVITY`. A transaction has its time when its first statement
+    /// arrives, and is listed later.
     pub(super) fn activity(&self) -> Vec<Vec<Value>> {
+        let listed_until = self.now_us() - UNLISTED_US;
         let number = |xid: Xid| Value::Int(i64::try_from(xid).unwrap_or_default());
         let oldest = self.tables.open_transactions().map(|(xid, _)| xid).min();
         let row = |(pid, session): (&i64, &SessionState)| {
-            let xid = self.tables.open_transactions().find(|(_, by)| by == pid).map(|(xid, _)| xid);
+            let began = session.transaction_us.filter(|us| *us <= listed_until);
+            let own = |(xid, by)| (by == *pid && began.is_some()).then_some(xid);
+            let xid = self.tables.open_transactions().find_map(own);
             let state = match (session.is_running, session.transaction_us) {
                 (true, _) => "active",
                 (false, Some(_)) => "idle in transaction",
@@ -154,10 +161,10 @@ impl Shared {
                 Value::Int(10),
                 Value::text(&session.user),
                 Value::text(&session.application),
-                session.transaction_us.map_or(Value::Null, Value::Time),
+                began.map_or(Value::Null, Value::Time),
                 Value::text(state),
                 xid.map_or(Value::Null, number),
-                oldest.filter(|_| session.is_running).map_or(Value::Null, number),
+                oldest.filter(|_| session.is_running && began.is_some()).map_or(Value::Null, number),
                 Value::text(&session.query),
                 Value::text("client backend"),
             ]

@@ -1,14 +1,17 @@
 //! The end of a run: if SQS does not respond, and after an interrupt.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::sqs::Fault;
 use harness::{soon, until};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::crashes::signal;
-use super::{Queues, results, run_with_letters_that_come_back};
+use super::{Queues, extends, results, run_with_letters_that_come_back};
 use crate::Output;
 
 /// The queue's numbers at the start are known, and later ones have no reply.
@@ -54,6 +57,28 @@ async fn a_run_ends_after_30_seconds_without_a_reply_and_reports_only_letters_th
     let (code, output) = Output::new(output.unwrap()).json();
     assert_eq!((code, &output["still_hidden"], queues.dead.in_flight()), (0, &json!(0), 0), "{output}");
     assert!(began.elapsed() > Duration::from_secs(20), "it has tried to make them visible");
+}
+
+/// The calls for ten at a time wait for each other. Later letters may be another consumer's by then.
+#[tokio::test]
+async fn letters_whose_visibility_timeouts_end_before_their_turn_are_left_alone() {
+    let queues = Queues::standard().await;
+    (0..150).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let (over, waiting) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (delayed, began) = (Arc::clone(&over), Arc::clone(&waiting));
+    queues.api.fail(move |call| {
+        let shows = call.action == "ChangeMessageVisibilityBatch" && !extends(call);
+        shows.then(|| {
+            began.fetch_add(1, Ordering::SeqCst);
+            Fault::Delay(Arc::clone(&delayed))
+        })
+    });
+    let run = queues.command(&["list", "--visibility-timeout", "5", "--json"]).spawn().unwrap();
+    until(async || waiting.load(Ordering::SeqCst) == 10).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    over.notify_waiters();
+    let (code, output) = Output::new(soon(run.wait_with_output()).await.unwrap()).json();
+    assert_eq!((code, &output["still_hidden"], waiting.load(Ordering::SeqCst)), (0, &json!(0), 10), "{output}");
 }
 
 /// Interrupts a run once this call has been made so often. Its letters are visible again soon.

@@ -282,6 +282,11 @@ async fn a_password_is_fetched_again_if_the_server_rejected_it() {
     assert_eq!(source.rejected.load(Ordering::SeqCst), 0);
     done(&run(&flushed(), &with_url(&base.url())).await);
     assert_eq!(source.rejected.load(Ordering::SeqCst), 1);
+    // The error of another host does not hide it.
+    let own = format!("127.0.0.1:{}", base.port);
+    let url = base.url().replace(&own, &format!("{own},127.0.0.1:{}", free_port()));
+    done(&deliver(&flushed(), &with_url(&url), "pay_2").await);
+    assert_eq!(source.rejected.load(Ordering::SeqCst), 2);
 }
 
 /// Returns an old password until it is rejected.

@@ -9,6 +9,7 @@ use idempotent_sqs::{RedisSettings, RedisStore};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
 
+use harness::parts::Parts;
 use harness::redis::Redis;
 
 #[tokio::test]
@@ -53,6 +54,14 @@ async fn a_clock_that_jumps_forward_during_the_work_repeats_nothing() {
     assert!(matches!(&first.outcome, Outcome::DoneByOwnRecord { .. } | Outcome::Done { .. }), "{first:?}");
     assert_eq!(duplicate(&second), b"receipt of pay_1");
     assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+/// A batch goes on with the messages of the parts that respond.
+#[tokio::test]
+async fn an_optional_store_has_the_parts_of_its_store() {
+    let parts = Parts::new(["a", "b", "c"], [Instant::now(); 3]);
+    let store = OptionalStore::new(parts, OutagePolicy::Refuse);
+    assert_eq!(["a1", "b1", "c1"].map(|key| store.part(&idempotent_sqs::Key::new(key).unwrap())), [0, 1, 2]);
 }
 
 /// A store whose leases end immediately.
