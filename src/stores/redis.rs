@@ -81,7 +81,9 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Creates the store. No connection is opened yet.
+    /// Creates the store. No connection is opened yet. If the URL has TLS and the process has no default
+    /// [provider of cryptography](https://docs.rs/rustls/latest/rustls/crypto/struct.CryptoProvider.html), aws-lc-rs
+    /// becomes the default.
     ///
     /// # Errors
     /// [`RedisSettingsError`] if the client library rejects the URL, or if it has sentinels and

@@ -58,7 +58,7 @@ async fn a_payload_in_s3_is_sent_once_and_the_same_payload_again_is_a_duplicate(
 async fn a_payload_with_hundreds_of_metadata_entries_is_fetched() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
-    let entries: String = (0..500).map(|number| format!("x-amz-meta-{number:x}: a\r\n")).collect();
+    let entries = (0..500).map(|number| format!("x-amz-meta-{number:x}: a\r\n")).collect::<Vec<_>>().concat();
     let payload = payload(1250);
     let answer = format!("HTTP/1.1 200 OK\r\n{entries}Content-Length: {}\r\n\r\n{payload}", payload.len());
     s3.next(Answer::Whole(answer.into()));
