@@ -30,9 +30,11 @@ impl Payments {
         Ok(Self { path })
     }
 
-    /// Makes a payment: appends its line in one write, so that a killed process leaves no half of it.
+    /// Makes a payment: appends its line in one write, so that a killed process leaves no half of it. The file is locked,
+    /// because its last line may be incomplete while another process appends it.
     pub(crate) fn make(&self, payment: &Payment) -> io::Result<()> {
         let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
+        file.lock()?;
         let line = line(&mut file, payment)?;
         file.write_all(&line)
     }
@@ -73,7 +75,7 @@ fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 
-    use std::fs;
+    use std::{fs, thread};
 
     use super::*;
 
@@ -83,6 +85,17 @@ mod tests {
 
     fn keys(payments: &Payments) -> [bool; 2] {
         ["zahlung_ä", "zahlung_ü"].map(|key| payments.find(key, 1250).unwrap().is_some())
+    }
+
+    /// Of two threads here, and of two processes that share the file.
+    #[test]
+    fn payments_that_are_made_at_the_same_time_have_a_line_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("payments");
+        let payments = Payments::open(path.clone()).unwrap();
+        let make = || (0..5000).for_each(|_| payments.make(&payment("k")).unwrap());
+        thread::scope(|scope| [scope.spawn(make), scope.spawn(make)].map(|made| made.join().unwrap()));
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 10_000);
     }
 
     /// A full disk cuts off a line at any byte, also within a character.

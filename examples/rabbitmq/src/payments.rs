@@ -82,11 +82,13 @@ impl Payments {
         Self { path, duration }
     }
 
-    /// Appends the line in one write, so that a killed process leaves no half of it.
+    /// Appends the line in one write, so that a killed process leaves no half of it. The file is locked, because its last
+    /// line may be incomplete while another process appends it.
     fn make(&self, payment: &Payment) -> Result<(), WorkError> {
         let file = OpenOptions::new().create(true).read(true).append(true).open(&self.path);
         // Nothing is written yet.
         let mut file = file.map_err(WorkError::retryable)?;
+        file.lock().map_err(WorkError::retryable)?;
         let line = line(&mut file, payment).map_err(WorkError::retryable)?;
         file.write_all(&line).map_err(WorkError::uncertain)
     }
@@ -131,7 +133,7 @@ fn ends_in_a_line(file: &mut File) -> io::Result<bool> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "an unexpected error must fail the test")]
 
-    use std::fs;
+    use std::{fs, thread};
 
     use idempotent_sqs::{Delivery, Idempotency, Key, MemoryStore, Outcome, Policy, work_fn};
 
@@ -169,6 +171,17 @@ mod tests {
             assert!(is_right, "{amount} {currency}: {outcome:?}");
             assert_eq!(fs::read_to_string(&path).unwrap(), lines, "nothing was paid");
         }
+    }
+
+    /// Of two threads here, and of two processes that share the file.
+    #[test]
+    fn payments_that_are_made_at_the_same_time_have_a_line_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("payments");
+        let payments = Payments::new(path.clone(), Duration::ZERO);
+        let make = || (0..5000).for_each(|_| payments.make(&payment("k")).unwrap());
+        thread::scope(|scope| [scope.spawn(make), scope.spawn(make)].map(|made| made.join().unwrap()));
+        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 10_000);
     }
 
     /// A full disk cuts off a line at any byte, also within a character.
