@@ -154,7 +154,7 @@ impl World {
             runs: Mutex::default(),
             faults: Mutex::default(),
             rows_per_second: NonZeroU32::new(per_second).unwrap_or(NonZeroU32::MIN),
-            // None is for transactions that are not listed yet.
+            // Without an overlap, the horizon alone protects rows of transactions that are not listed yet.
             overlap: if rng.happens(500) { Duration::ZERO } else { rng.ms(0..6000) },
         }
     }

@@ -59,7 +59,7 @@ async fn a_run_ends_after_30_seconds_without_a_reply_and_reports_only_letters_th
     assert!(began.elapsed() > Duration::from_secs(20), "it has tried to make them visible");
 }
 
-/// The calls for ten at a time wait for each other. Later letters may be another consumer's by then.
+/// Ten calls run at once, for ten letters each. Letters of later calls may be another consumer's by then.
 #[tokio::test]
 async fn letters_whose_visibility_timeouts_end_before_their_turn_are_left_alone() {
     let queues = Queues::standard().await;

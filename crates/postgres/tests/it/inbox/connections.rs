@@ -39,17 +39,17 @@ async fn an_unreachable_database_is_not_a_failure_of_the_delivery() {
     assert_eq!((report.attempts, report.recovery), (Some(1), false), "the outages were not counted");
 }
 
-/// A URL with this port before that of the database.
-fn url_with_first_port(base: &Base, port: u16) -> String {
+/// The URL of the database with hosts of these ports.
+fn url_by_ports(base: &Base, [first, second]: [u16; 2]) -> String {
     let own = format!("127.0.0.1:{}", base.port);
-    base.url().replace(&own, &format!("127.0.0.1:{port},{own}"))
+    base.url().replace(&own, &format!("127.0.0.1:{first},127.0.0.1:{second}"))
 }
 
 #[tokio::test]
 async fn the_next_host_of_the_url_is_used_if_one_refuses_connections_or_does_not_reply() {
     let (base, silent) = (base().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
     for port in [free_port(), silent.local_addr().unwrap().port()] {
-        let url = url_with_first_port(&base, port);
+        let url = url_by_ports(&base, [port, base.port]);
         done(&deliver(&flushed(), &inbox(Pay::default(), impatient(&url, 2 * SECOND)), &url).await);
     }
 }
@@ -58,7 +58,7 @@ async fn the_next_host_of_the_url_is_used_if_one_refuses_connections_or_does_not
 async fn the_next_host_of_the_url_is_used_if_one_refuses_the_user() {
     let (other, base) = (Postgres::start(), base().await);
     // The other server has no such database user.
-    let url = url_with_first_port(&base, other.port).replace("app@", "payer_of_one_server@");
+    let url = url_by_ports(&base, [other.port, base.port]).replace("app@", "payer_of_one_server@");
     base.client.batch_execute("CREATE ROLE payer_of_one_server LOGIN SUPERUSER").await.unwrap();
     done(&run(&flushed(), &inbox(Pay::default(), database(&url))).await);
 }
@@ -69,7 +69,7 @@ async fn the_next_host_of_the_url_is_used_if_one_accepts_no_writes() {
     let operator = harness::postgres::connect(standby.port, "postgres").await;
     operator.batch_execute("SET default_transaction_read_only = off").await.unwrap();
     operator.batch_execute(&format!("CREATE DATABASE {}", base.name)).await.unwrap();
-    let url = url_with_first_port(&base, standby.port);
+    let url = url_by_ports(&base, [standby.port, base.port]);
     done(&run(&flushed(), &inbox(Pay::default(), database(&url))).await);
 }
 
@@ -283,8 +283,7 @@ async fn a_password_is_fetched_again_if_the_server_rejected_it() {
     done(&run(&flushed(), &with_url(&base.url())).await);
     assert_eq!(source.rejected.load(Ordering::SeqCst), 1);
     // The error of another host does not hide it.
-    let own = format!("127.0.0.1:{}", base.port);
-    let url = base.url().replace(&own, &format!("{own},127.0.0.1:{}", free_port()));
+    let url = url_by_ports(&base, [base.port, free_port()]);
     done(&deliver(&flushed(), &with_url(&url), "pay_2").await);
     assert_eq!(source.rejected.load(Ordering::SeqCst), 2);
 }
