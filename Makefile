@@ -11,7 +11,7 @@ help:
 	@echo "make test         every test; installs redis-server, PostgreSQL, openssl and RabbitMQ if missing"
 	@echo "make check        formatting, lints and documentation, warnings denied"
 	@echo "make simulate     the whole function on a simulated network and clock, by seeds; SEEDS=1000, or SEED=17 for one with its trace"
-	@echo "make mutants      mutation tests: changes the code in small ways, which the tests must notice; FILES=src/sqs/response.rs"
+	@echo "make mutants      mutation tests: changes the code in small ways, which the tests must notice; EVERY=61 FILES=src/sqs; takes hours"
 	@echo "make removals     removes each condition in turn and says which evidence finds it; KIND=tests EVERY=20 FILES=src/sqs; takes hours"
 	@echo "make torture      fault injection: kills, stops and breaks components, and checks the history; 20 seeds of 500 messages"
 	@echo "make e2e          run and deploy the release binary as a Lambda function on ministack, an AWS emulator; takes minutes"
@@ -61,20 +61,16 @@ else
 	$(SIMULATE) --seeds $(FIRST) $(SEEDS)
 endif
 
-# Each mutant is built and tested: a minute or more. All of them take days, so pass FILES. Directories are patterns:
-# `make mutants FILES='crates/http/src/**'`. `TESTED_BY=idempotent-sqs-ops` runs the tests of that package instead.
-FILES = src/idempotency.rs src/idempotency/** src/stores/** src/sqs/** crates/http/src/** crates/postgres/src/**
-
+# The mutants of cargo-mutants, each with the tests that reach it. All of them take hours: FILES='src/sqs crates/http'
+# measures those of a few files or folders, EVERY=20 a sample.
+EVERY ?= 1
 mutants:
 	$(PYTHON) scripts/tools.py test
 	@$(PYTHON) scripts/tools.py mutants
-	PATH="$(CURDIR)/.tools/cargo/bin:$$PATH" cargo mutants --workspace --output target \
-		$(foreach file,$(FILES),--file '$(file)') $(addprefix --test-package ,$(TESTED_BY))
+	PATH="$(CURDIR)/.tools/cargo/bin:$$PATH" cargo run --quiet --package removals -- mutants $(EVERY) $(FILES)
 
 # One kind of evidence at a time: tests, simulation, torture, http or inbox. It leaves out what two others find. Then the table.
 # EVERY=20 measures a sample: each twentieth condition.
-EVERY ?= 1
-removals: FILES = src crates
 removals:
 	$(PYTHON) scripts/tools.py test
 ifdef KIND

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -37,6 +38,9 @@ pub(crate) struct Kind {
     pub failures: usize,
 }
 
+/// Tests that run at once for each core. They wait most of the time.
+const TESTS_PER_CORE: usize = 2;
+
 /// Longest time of a check, in addition to four times its usual time. One that waits for ever has found something.
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -53,7 +57,12 @@ impl Kind {
     /// The checks of the kind with this name. Each ran once, to find what it reaches.
     pub(crate) fn named(copy: &Copy, name: &str) -> Result<Self, Box<dyn Error>> {
         let file = copy.directory.join(format!("checks-{name}.jsonl"));
-        let (workers, failures) = if ["tests", "simulation"].contains(&name) { (2, 1) } else { (1, 2) };
+        let cores = thread::available_parallelism()?.get();
+        let (workers, failures) = match name {
+            "tests" => (TESTS_PER_CORE * cores, 1),
+            "simulation" => (cores, 1),
+            _ => (1, 2),
+        };
         let checks = if let Ok(lines) = fs::read_to_string(&file) {
             lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?
         } else {
@@ -201,7 +210,7 @@ impl Check {
     fn fails(&self, variable: &str, value: &str, limit: Duration) -> bool {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).envs(self.environment.iter().cloned()).env(variable, value);
-        command.current_dir(&self.directory).stdout(Stdio::null()).stderr(Stdio::null());
+        command.current_dir(&self.directory).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let Ok(mut child) = command.spawn() else { return true };
         let ends = Instant::now() + limit;
         while Instant::now() < ends {
@@ -211,7 +220,9 @@ impl Check {
                 Err(_) => return true,
             }
         }
-        let _ended = child.kill().and_then(|()| child.wait());
+        // Also the processes that it started.
+        let _ended = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).status();
+        let _waited = child.wait();
         true
     }
 }

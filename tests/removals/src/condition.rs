@@ -36,6 +36,10 @@ pub(crate) enum Removal {
     Call,
     /// A function returns at once.
     Body,
+    /// A mutant of cargo-mutants that deletes an arm of a match.
+    DeletedArm,
+    /// Another mutant of cargo-mutants.
+    Mutant,
 }
 
 impl Removal {

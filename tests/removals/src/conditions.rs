@@ -1,6 +1,6 @@
 //! Finds the conditions of a file.
 
-use proc_macro2::{LineColumn, Span};
+use proc_macro2::Span;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
@@ -9,6 +9,7 @@ use syn::{
 };
 
 use crate::condition::{Condition, Removal};
+use crate::source::Source;
 use crate::switches::{Switches, marks};
 use crate::syntax::{has_let, is_and, is_comparison, is_or, is_test, matches_all, returned, text, value_at_once};
 
@@ -64,9 +65,9 @@ pub(crate) fn find(
     is_left_out: &dyn Fn(&Condition) -> bool,
 ) -> syn::Result<(Vec<Condition>, String)> {
     let syntax = syn::parse_file(text)?;
-    let lines = [0].into_iter().chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
     let (found, switches, path) = (Vec::new(), Switches::default(), Vec::new());
-    let mut finder = Finder { file, text, lines, next: first, switch, is_left_out, found, switches, path };
+    let source = Source::new(text);
+    let mut finder = Finder { file, source, next: first, switch, is_left_out, found, switches, path };
     finder.visit_file(&syntax);
     let Finder { found, switches, .. } = finder;
     Ok((found, switches.apply(text)))
@@ -74,9 +75,7 @@ pub(crate) fn find(
 
 struct Finder<'a> {
     file: &'a str,
-    text: &'a str,
-    /// Offset of each line.
-    lines: Vec<usize>,
+    source: Source<'a>,
     next: u32,
     switch: &'a str,
     is_left_out: &'a dyn Fn(&Condition) -> bool,
@@ -87,24 +86,10 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn offset(&self, LineColumn { line, column }: LineColumn) -> usize {
-        let start = self.lines[line - 1];
-        self.text[start..].char_indices().nth(column).map_or(self.text.len(), |(at, _)| start + at)
-    }
-
-    fn range(&self, span: Span) -> (usize, usize) {
-        (self.offset(span.start()), self.offset(span.end()))
-    }
-
-    fn code(&self, span: Span) -> &str {
-        let (start, end) = self.range(span);
-        &self.text[start..end]
-    }
-
     /// Adds a condition. Returns its number, and the expression that says whether its switch is on.
     fn add(&mut self, span: Span, removal: Removal) -> Option<(u32, String)> {
         let number = self.next;
-        let code = self.code(span).split_whitespace().collect::<Vec<_>>().join(" ");
+        let code = self.source.code(span).split_whitespace().collect::<Vec<_>>().join(" ");
         let (file, line, function) = (self.file.to_owned(), span.start().line, self.path.join("::"));
         let condition = Condition { number, file, line, function, removal, code };
         if (self.is_left_out)(&condition) {
@@ -117,7 +102,7 @@ impl Finder<'_> {
 
     fn surround(&mut self, span: Span, removal: Removal, texts: impl FnOnce(&str) -> [String; 2]) {
         if let Some((number, is_on)) = self.add(span, removal) {
-            self.switches.surround(self.range(span), number, texts(&is_on));
+            self.switches.surround(self.source.range(span), number, texts(&is_on));
         }
     }
 
@@ -158,7 +143,7 @@ impl Finder<'_> {
         if let (Some(first), Some(value)) = (body.stmts.first(), value_at_once(&signature.output))
             && let Some((_, is_on)) = self.add(body.span(), Removal::Body)
         {
-            let (start, _) = self.range(first.span());
+            let (start, _) = self.source.range(first.span());
             self.switches.insert_in_front(start, format!("if {is_on} {{ return {value}; }} "));
         }
         if let (true, Some(Stmt::Expr(value, None))) = (returned(&signature.output) == "bool", body.stmts.last())
@@ -172,7 +157,7 @@ impl Finder<'_> {
 
     /// An arm does what the next one that does something else does.
     fn other_arm(&mut self, arms: &[Arm], at: usize) {
-        let code = |arm: &Arm| self.code(arm.body.span());
+        let code = |arm: &Arm| self.source.code(arm.body.span());
         let own = code(&arms[at]);
         let Some(other) = arms[at + 1..].iter().chain(&arms[..at]).map(code).find(|other| *other != own) else {
             return;
@@ -256,7 +241,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
                 && at + 1 < choice.arms.len()
                 && let Some((number, is_on)) = self.add(arm.pat.span(), Removal::NoArm)
             {
-                let ([open, close], (_, end)) = (marks(number), self.range(arm.pat.span()));
+                let ([open, close], (_, end)) = (marks(number), self.source.range(arm.pat.span()));
                 self.switches.insert_behind(end, format!("{open} if !{is_on}{close}"));
             }
             self.other_arm(&choice.arms, at);
@@ -269,7 +254,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if SAME_TYPE.contains(&&*method)
             && let Some((number, is_on)) = self.add(call.span(), Removal::Call)
         {
-            let (range, (_, receiver_end)) = (self.range(call.span()), self.range(call.receiver.span()));
+            let (range, (_, receiver_end)) = (self.source.range(call.span()), self.source.range(call.receiver.span()));
             self.switches.surround(range, number, ["({ let without = ".to_owned(), " } })".to_owned()]);
             self.switches.insert_behind(receiver_end, format!("; if {is_on} {{ without }} else {{ without"));
         }
@@ -305,7 +290,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Stmt::Macro(call) => call.semi_token.is_some(),
             Stmt::Expr(_, None) | Stmt::Local(_) | Stmt::Item(_) => false,
         };
-        let code = self.code(statement.span());
+        let code = self.source.code(statement.span());
         if can_be_left_out && !LOGS.iter().any(|log| code.starts_with(log)) {
             self.surround(statement.span(), Removal::Statement, |is_on| [format!("if !{is_on} {{ "), " }".to_owned()]);
         }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::condition::{Condition, Removal};
 use crate::conditions;
+use crate::mutants::{self, Mutant};
 use crate::switches::marks;
 
 /// The files whose conditions are removed: the start of their paths, and how they name the library.
@@ -70,14 +71,16 @@ pub fn is_removed(number: u32) -> bool {
 pub(crate) struct Copy {
     /// Where the copy, its build and the results are.
     pub directory: PathBuf,
+    /// What is measured instead of the conditions.
+    mutants: Option<Vec<Mutant>>,
     pub conditions: Vec<Condition>,
 }
 
 impl Copy {
-    /// Copies the project in the current directory, unless its sources were copied before.
-    pub(crate) fn make() -> Result<Self, Box<dyn Error>> {
+    /// Copies the project in the current directory to this one, unless its sources were copied before.
+    pub(crate) fn make(directory: &str, mutants: Option<Vec<Mutant>>) -> Result<Self, Box<dyn Error>> {
         let sources = sources()?;
-        let mut copy = Self { directory: directory()?, conditions: Vec::new() };
+        let mut copy = Self { directory: env::current_dir()?.join(directory), mutants, conditions: Vec::new() };
         let is_copied = |(file, text): (&String, &Vec<u8>)| {
             // These are not measured.
             let is_page = Path::new(file).extension().is_some_and(|extension| extension == "md");
@@ -86,7 +89,7 @@ impl Copy {
                 || fs::read(copy.directory.join("sources").join(file)).is_ok_and(|copied| copied == *text)
         };
         if sources.iter().all(is_copied)
-            && let Ok(made) = Self::made()
+            && let Ok(made) = Self::made(directory)
         {
             return Ok(made);
         }
@@ -109,10 +112,10 @@ impl Copy {
     }
 
     /// The copy that was made last.
-    pub(crate) fn made() -> Result<Self, Box<dyn Error>> {
-        let directory = directory()?;
+    pub(crate) fn made(directory: &str) -> Result<Self, Box<dyn Error>> {
+        let directory = env::current_dir()?.join(directory);
         let conditions = serde_json::from_slice(&fs::read(directory.join("conditions.json"))?)?;
-        Ok(Self { directory, conditions })
+        Ok(Self { directory, mutants: None, conditions })
     }
 
     /// A command of cargo on the copy.
@@ -123,23 +126,30 @@ impl Copy {
         cargo
     }
 
-    /// Writes the switches, again and again, without those that do not compile.
+    /// Writes the switches, again and again, without those that do not compile. These are listed in the file `left-out`,
+    /// with the error of the compiler.
     fn compile(&mut self, files: &[String]) -> Result<(), Box<dyn Error>> {
-        let mut left_out = BTreeSet::new();
+        let mut left_out = BTreeMap::new();
         loop {
             self.write_switches(files, &left_out)?;
-            println!("{} conditions, {} left out", self.conditions.len(), left_out.len());
+            println!("{} changes, {} left out", self.conditions.len(), left_out.len());
             let packages = ["idempotent-sqs", "idempotent-sqs-http", "idempotent-sqs-postgres"];
             let output = self
-                .cargo(&["check", "--message-format=json", "--keep-going", "--lib", "--all-features"])
+                .cargo(&["check", "--message-format=json", "--keep-going", "--lib", "--bins", "--all-features"])
                 .args(packages.iter().flat_map(|package| ["--package", package]))
                 .output()?;
             if output.status.success() {
-                return Ok(());
+                let mutants = self.mutants.iter().flatten().filter(|mutant| !mutant.has_switch());
+                let mutants = mutants.map(|mutant| format!("- {}", mutant.name));
+                let lines = left_out.iter().map(|(name, code)| format!("{code} {name}"));
+                let lines: Vec<_> = lines.chain(mutants).collect();
+                return Ok(fs::write(self.directory.join("left-out"), lines.join("\n"))?);
             }
             let number = left_out.len();
             for line in String::from_utf8(output.stdout)?.lines() {
-                left_out.extend(self.at_fault(&serde_json::from_str(line)?)?.map(Condition::name));
+                let message: Value = serde_json::from_str(line)?;
+                let code = message["message"]["code"]["code"].as_str().unwrap_or_default();
+                left_out.extend(self.at_fault(&message)?.map(|condition| (condition.name(), code.to_owned())));
             }
             if left_out.len() == number {
                 return Err(String::from_utf8_lossy(&output.stderr).into());
@@ -147,18 +157,24 @@ impl Copy {
         }
     }
 
-    fn write_switches(&mut self, files: &[String], left_out: &BTreeSet<String>) -> Result<(), Box<dyn Error>> {
+    fn write_switches(&mut self, files: &[String], left_out: &BTreeMap<String, String>) -> Result<(), Box<dyn Error>> {
         self.conditions.clear();
         let (sources, project) = (self.directory.join("sources"), self.directory.join("project"));
         for file in files.iter().filter(|file| Path::new(file).extension().is_some_and(|extension| extension == "rs")) {
             let library = SOURCES.iter().find(|(path, _)| file.starts_with(path)).map(|(_, library)| library);
-            let is_removed = |_: &&&str| !NOT_REMOVED.iter().any(|path| file.starts_with(path));
-            let Some(library) = library.filter(is_removed) else { continue };
+            let Some(library) = library else { continue };
             let text = fs::read_to_string(sources.join(file))?;
             let first = self.conditions.last().map_or(1, |last| last.number + 1);
-            let is_left_out = |condition: &Condition| left_out.contains(&condition.name());
+            let is_left_out = |condition: &Condition| left_out.contains_key(&condition.name());
             let switch = format!("{library}::is_removed");
-            let (found, switched) = conditions::find(file, &text, first, &switch, &is_left_out)?;
+            let (found, switched) = match &self.mutants {
+                Some(mutants) => {
+                    let of_file: Vec<_> = mutants.iter().filter(|mutant| mutant.file == *file).collect();
+                    mutants::find(&text, &of_file, first, &switch, &is_left_out)?
+                }
+                None if NOT_REMOVED.iter().any(|path| file.starts_with(path)) => continue,
+                None => conditions::find(file, &text, first, &switch, &is_left_out)?,
+            };
             self.conditions.extend(found);
             fs::write(project.join(file), switched)?;
         }
@@ -168,8 +184,8 @@ impl Copy {
     }
 
     /// The condition whose switch causes this error: of those around it, the innermost one that may change a type, or
-    /// else the innermost one. Around none, a statement between the places that the error names, or a condition around
-    /// one of them.
+    /// else the innermost one. Around none, a statement or an arm between the places that the error names, or a condition
+    /// around one of them.
     fn at_fault(&self, message: &Value) -> Result<Option<&Condition>, Box<dyn Error>> {
         let message = &message["message"];
         let spans = || message["spans"].as_array().into_iter().flatten();
@@ -194,19 +210,19 @@ impl Copy {
             innermost.map(|(_, condition)| condition)
         };
         let places = || spans().filter(|span| span["file_name"] == file);
-        let lines = || places().filter_map(|span| span["line_start"].as_u64());
-        let (first, last) = (lines().min().unwrap_or_default(), lines().max().unwrap_or_default());
-        let is_between = |condition: &&Condition| {
-            condition.removal == Removal::Statement && (first..=last + 1).contains(&(condition.line as u64))
-        };
         let named = || places().chain(spans_of_notes().filter(|span| span["file_name"] == file));
+        let between = |lines: BTreeSet<u64>, removal: Removal| {
+            let (first, last) = (lines.first().copied()?, lines.last().copied()?);
+            let lines = first..=last + 1;
+            of_file().find(|condition| condition.removal == removal && lines.contains(&(condition.line as u64)))
+        };
+        let line = |span: &Value| span["line_start"].as_u64();
+        let statement = || between(places().filter_map(line).collect(), Removal::Statement);
+        // A match without the arm is not exhaustive. The error names the match and its last arm.
+        let arm = || between(named().filter_map(line).collect(), Removal::DeletedArm);
         let near = || named().find_map(|span| innermost(usize::try_from(span["byte_start"].as_u64()?).ok()?));
-        Ok(innermost(at).or_else(|| of_file().find(is_between)).or_else(near))
+        Ok(innermost(at).or_else(statement).or_else(arm).or_else(near))
     }
-}
-
-fn directory() -> io::Result<PathBuf> {
-    Ok(env::current_dir()?.join("target/removals"))
 }
 
 /// The files of the project, by their paths.

@@ -28,6 +28,11 @@ pub(crate) const KINDS: [&str; 5] = ["tests", "simulation", "torture", "http", "
 /// Measures one of so many conditions in these files, or in all, that were not measured yet and that fewer than two
 /// other kinds find.
 pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Result<(), Box<dyn Error>> {
+    let is_in_files =
+        |condition: &Condition| files.is_empty() || files.iter().any(|file| condition.file.starts_with(file));
+    if !copy.conditions.iter().any(is_in_files) {
+        return Err(format!("nothing is measured in {files:?}: name files or folders of the library").into());
+    }
     let kind = Kind::named(copy, name)?;
     let file = copy.directory.join(format!("{name}.jsonl"));
     let known: BTreeSet<_> = verdicts(copy, name)?.iter().map(|verdict| verdict.number).collect();
@@ -36,7 +41,7 @@ pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Re
         condition.number.is_multiple_of(every)
             && !known.contains(&condition.number)
             && found.get(&condition.number).is_none_or(|kinds| kinds.len() < 2)
-            && (files.is_empty() || files.iter().any(|file| condition.file.starts_with(file)))
+            && is_in_files(condition)
     };
     let due: Vec<_> = copy.conditions.iter().filter(is_due).collect();
     let log = Mutex::new(OpenOptions::new().append(true).create(true).open(&file)?);
@@ -51,7 +56,7 @@ pub(crate) fn measure(copy: &Copy, name: &str, every: u32, files: &[&str]) -> Re
 }
 
 /// The verdicts of the kind with this name.
-fn verdicts(copy: &Copy, name: &str) -> Result<Vec<Verdict>, Box<dyn Error>> {
+pub(crate) fn verdicts(copy: &Copy, name: &str) -> Result<Vec<Verdict>, Box<dyn Error>> {
     let lines = fs::read_to_string(copy.directory.join(format!("{name}.jsonl"))).unwrap_or_default();
     Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::process::ExitCode;
 
 use crate::copy::Copy;
-use crate::measure::{KINDS, kinds_that_find};
+use crate::measure::{KINDS, kinds_that_find, verdicts};
 
 /// Prints the removals that fewer than two kinds find, and how many of each module are found by what was measured, of
 /// one of so many conditions.
@@ -29,6 +30,19 @@ pub(crate) fn print(copy: &Copy, every: u32) -> Result<(), Box<dyn Error>> {
         println!("| `{module}` | {} |", counts.map(|count| count.to_string()).join(" | "));
     }
     Ok(())
+}
+
+/// Prints the mutants that no test finds. Fails if there is one.
+pub(crate) fn survivors(copy: &Copy) -> Result<ExitCode, Box<dyn Error>> {
+    let verdicts: BTreeMap<_, _> =
+        verdicts(copy, "tests")?.into_iter().map(|verdict| (verdict.number, verdict.found_by.is_some())).collect();
+    let survivors = || copy.conditions.iter().filter(|mutant| verdicts.get(&mutant.number) == Some(&false));
+    for mutant in survivors() {
+        println!("{mutant} survives");
+    }
+    println!("{} of {} mutants were run, {} survive", verdicts.len(), copy.conditions.len(), survivors().count());
+    println!("those without a switch, most of which do not compile: {}", copy.directory.join("left-out").display());
+    Ok(if survivors().next().is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The folder below `src` that the file is in.
