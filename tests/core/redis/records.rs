@@ -1,5 +1,7 @@
 //! The operator's view of the records.
 
+use std::collections::HashSet;
+
 use idempotent_sqs::idempotency::Key;
 use idempotent_sqs::stores::redis::records::{
     Force, Forgotten, Inspected, Lease, RecordStateView, RecordView, Records, RecordsError,
@@ -92,6 +94,29 @@ async fn a_server_without_a_memory_limit_has_none() {
     assert!(server.used_bytes > 0);
     let redis = Redis::start_with(&["--maxmemory", "100mb"]).await;
     assert_eq!(records(&redis.url()).server().await.unwrap().limit_bytes, Some(104_857_600));
+}
+
+#[tokio::test]
+async fn a_step_of_a_scan_that_failed_is_repeated() {
+    let redis = Redis::start().await;
+    let (store, records) = (on(&redis.url()), records(&redis.url()));
+    acquired(&store, attempt("held")).await;
+    let mut connection = redis.connection().await;
+    let record: Vec<u8> = connection.get("payments:held").await.unwrap();
+    let copies: Vec<_> = (0..5000).map(|number| (format!("payments:{number}"), &record[..])).collect();
+    let () = connection.mset(&copies).await.unwrap();
+    let (mut scan, mut found) = (records.scan().await.unwrap(), HashSet::new());
+    let mut may_read = async |right: &str| {
+        let () = redis::cmd("ACL").arg(&["SETUSER", "default", right]).query_async(&mut connection).await.unwrap();
+    };
+    // The step finds keys whose values it cannot read.
+    may_read("-getrange").await;
+    scan.next().await.unwrap_err();
+    may_read("+getrange").await;
+    while let Some(page) = scan.next().await.unwrap() {
+        found.extend(page.records.into_iter().map(|(key, _)| key.to_string()));
+    }
+    assert_eq!(found.len(), 5001);
 }
 
 #[tokio::test]

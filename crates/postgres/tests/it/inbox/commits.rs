@@ -216,6 +216,9 @@ async fn a_row_of_an_open_transaction_is_busy() {
     let attempt = attempt("pay_1");
     let recorded = || OwnRecord::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME);
     assert_eq!(recorded().await.unwrap(), None);
+    let elsewhere = self::inbox(Pay::default(), database(&base.url_by(free_port())));
+    let error = OwnRecord::<Message>::recorded(&elsewhere, &attempt, Instant::now() + TIME).await.unwrap_err();
+    assert!(error.is_unavailable(), "an unreachable database is an outage: {error:?}");
     let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1, 1, 'done')";
     base.client.batch_execute(insert).await.unwrap();
     let error = recorded().await.unwrap_err();
