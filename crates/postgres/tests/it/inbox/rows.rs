@@ -50,6 +50,17 @@ async fn the_migration_creates_a_missing_index_whatever_another_schema_has() {
     }
 }
 
+/// The order of another collation may change with the operating system. Then an index no longer finds each row.
+#[tokio::test]
+async fn keys_are_compared_by_their_bytes_whatever_the_collation_of_the_database() {
+    let base = base().await;
+    let columns = "SELECT count(*) FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation \
+                   WHERE attrelid = ANY ('{idempotency_inbox,idempotency_backfill}'::regclass[]) AND attnum > 0 \
+                     AND atttypid = 'text'::regtype AND attname <> 'loss_probe' AND";
+    assert_eq!(base.count(&format!("{columns} collname = 'C'")).await, 5);
+    assert_eq!(base.count(&format!("{columns} collname <> 'C'")).await, 0);
+}
+
 #[tokio::test]
 async fn a_missing_or_outdated_table_is_an_error_that_names_the_file_to_run() {
     let base = Base::empty().await;
