@@ -122,6 +122,7 @@ impl BackfillTable {
     pub(super) async fn count(&self, from: &Position) -> Result<Option<u64>, BackfillError> {
         let counted = self
             .query(async |transaction| {
+                transaction.execute(COUNT_TIMEOUT, &[]).await?;
                 transaction.query(COUNT, &[&self.namespace, &from.done_at, &from.key, &self.retention_seconds]).await
             })
             .await;
@@ -212,6 +213,11 @@ const MOVE: &str = "INSERT INTO idempotency_backfill \
      SET loss_probe = excluded.loss_probe, done_at = excluded.done_at, key = excluded.key, \
        reached_done_at = excluded.reached_done_at, reached_key = excluded.reached_key, moved_at = now() \
      WHERE idempotency_backfill.loss_probe = $7";
+
+/// Shorter than [`STEP_TIMEOUT`]: a server with `transaction_timeout`, PostgreSQL 17 or newer, ignores a `statement_timeout` that is
+/// not shorter, and ends the session instead of the statement:
+/// <https://www.postgresql.org/docs/17/runtime-config-client.html#GUC-TRANSACTION-TIMEOUT>
+const COUNT_TIMEOUT: &str = "SET LOCAL statement_timeout = 8000";
 
 /// Unfinished rows, without a result, are not copied.
 const COUNT: &str = "SELECT count(*) AS rows FROM idempotency_inbox WHERE namespace = $1 \

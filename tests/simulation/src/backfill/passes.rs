@@ -69,6 +69,14 @@ impl World {
         (!is_right).then(|| format!("Redis loses its records: {run:?}"))
     }
 
+    /// What is wrong with a run whose rows cannot be counted in time.
+    pub(super) async fn wrong_uncounted(&self, copier: &Copier) -> Option<String> {
+        self.hang_count(copier.number);
+        let (_, end) = copier.run(FROM_WATERMARK).await;
+        let run = lock(&self.runs).last().cloned();
+        (end != Some(BackfillEnd::Done)).then(|| format!("rows that cannot be counted are not copied: {run:?}"))
+    }
+
     /// What is wrong with a pass after one that has ended: it starts the overlap before the watermark.
     pub(super) async fn wrong_next_pass(&self, copier: &Copier) -> Option<String> {
         let (since, until) = {

@@ -14,7 +14,7 @@ use crate::lock;
 
 /// A process that runs backfills.
 pub(super) struct Copier {
-    number: usize,
+    pub(super) number: usize,
     world: Arc<World>,
     backfill: Backfill<RedisStore>,
 }

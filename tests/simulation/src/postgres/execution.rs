@@ -172,12 +172,13 @@ impl Core {
         let text = &prepared.parsed.text;
         self.note(text, true);
         let failure = self.server.take_failure(&self.host, text);
+        let hangs = self.server.take_hanging(&self.host, text);
         let outcome = match (failure, &prepared.parsed.kind, &prepared.statement) {
             (Some(error), ..) => Err(error),
             (None, Kind::Command(command), _) => self.command(command).map(std::borrow::Cow::into_owned),
             (None, Kind::Sql(_), Some(statement)) => {
                 self.begin_if_needed();
-                let outcome = self.supervise(statement, parameters, connection).await;
+                let outcome = self.supervise(statement, parameters, hangs, connection).await;
                 outcome.and_then(|outcome| self.reply(outcome, prepared, statement, formats))
             }
             (None, Kind::Sql(_), None) => Err(SqlError::unsupported(text)),

@@ -61,10 +61,23 @@ impl Server {
         lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate });
     }
 
-    /// No further statement of the sessions of this host fails, and none of their commits lets the server crash.
+    /// The next statement of a session of this host that begins with this text does not end by itself.
+    pub fn hang_next(&self, host: &str, statement: &'static str) {
+        event(|| format!("FAULT {} hangs at the next {statement} of {host}", self.name()));
+        lock(&self.shared).hanging.push((host.to_owned(), statement));
+    }
+
+    pub(super) fn take_hanging(&self, host: &str, text: &str) -> bool {
+        let hanging = &mut lock(&self.shared).hanging;
+        let at = hanging.iter().position(|(of, statement)| of == host && text.starts_with(statement));
+        at.map(|at| hanging.remove(at)).is_some()
+    }
+
+    /// No further statement of the sessions of this host fails or hangs, and none of their commits lets the server crash.
     pub fn forget_failures(&self, host: &str) {
         let mut shared = lock(&self.shared);
         shared.failures.retain(|failure| failure.host != host);
+        shared.hanging.retain(|(of, _)| of != host);
         shared.crash.take_if(|(of, _)| of == host);
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Shared {
     pub(super) hosts: Vec<String>,
     /// Statements that fail.
     pub(super) failures: Vec<Failure>,
+    /// Statements that do not end: the host, and the begin of the text.
+    pub(super) hanging: Vec<(String, &'static str)>,
     /// The server crashes at the next commit of a session of this host: before it takes effect, or after.
     pub(super) crash: Option<(String, Crash)>,
     pub(super) tasks: Vec<AbortHandle>,
@@ -112,6 +114,7 @@ impl Shared {
             kept: Vec::new(),
             hosts: Vec::new(),
             failures: Vec::new(),
+            hanging: Vec::new(),
             crash: None,
             tasks: Vec::new(),
             opened: Vec::new(),

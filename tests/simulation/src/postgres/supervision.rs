@@ -23,6 +23,7 @@ impl Core {
         &mut self,
         statement: &Statement,
         parameters: &[Value],
+        hangs: bool,
         connection: &mut Connection,
     ) -> Result<Outcome> {
         let began = Instant::now();
@@ -38,7 +39,7 @@ impl Core {
         lock(&self.server.shared).tables.running += 1;
         let outcome = tokio::select! {
             biased;
-            outcome = self.execute_sql(statement, parameters) => outcome,
+            outcome = self.execute_sql(statement, parameters), if !hangs => outcome,
             () = signals.end.notified() => Err(terminated()),
             () = signals.cancel.notified() => Err(canceled("canceling statement due to user request")),
             () = until(transaction_ends) => Err(transaction_timeout()),
