@@ -26,6 +26,7 @@ pub(crate) mod class {
     pub(crate) const SYSTEM_ERROR: &str = "58";
 }
 
+pub(crate) const PROTOCOL_VIOLATION: &str = "08P01";
 pub(crate) const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
 pub(crate) const DIVISION_BY_ZERO: &str = "22012";
 pub(crate) const UNTRANSLATABLE_CHARACTER: &str = "22P05";

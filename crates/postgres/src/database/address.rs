@@ -117,6 +117,9 @@ pub enum DatabaseUrlError {
     /// The URL has no host.
     #[error("it has no host")]
     NoHost,
+    /// The options have several hosts, or a port beside that of a host.
+    #[error("its hosts and ports are not written as postgres://host:port,host:port/database")]
+    Hosts,
     /// The `sslmode` is unknown, or allows a fallback to no TLS.
     #[error("its sslmode is not disable, require, verify-ca or verify-full")]
     SslMode,
@@ -144,16 +147,23 @@ impl FromStr for DatabaseUrl {
         let query = others.join("&");
         let has = |name: &str| others.iter().any(|option| option.split_once('=').is_some_and(|(set, _)| set == name));
         // These are about all hosts, so the driver gets them together.
-        let addresses = if has("hostaddr") || has("load_balance_hosts") {
-            vec![address.to_owned()]
-        } else {
-            each_host(address).collect()
-        };
+        let are_together = has("hostaddr") || has("load_balance_hosts");
+        let addresses = if are_together { vec![address.to_owned()] } else { each_host(address).collect() };
         let configs: Result<Vec<Config>, _> =
             addresses.iter().map(|address| [address, "?", &query].concat().parse()).collect();
         let mut configs = configs.map_err(|_| DatabaseUrlError::NotAUrl)?;
         if configs.iter().any(|config| config.get_hosts().is_empty()) {
             return Err(DatabaseUrlError::NoHost);
+        }
+        let is_clear = |config: &Config| {
+            let (hosts, ports) = (config.get_hosts(), config.get_ports().len());
+            let is_list = |host: &Host| matches!(host, Host::Tcp(name) if name.contains(','));
+            (are_together || hosts.len() == 1)
+                && !hosts.iter().any(is_list)
+                && (ports <= 1 || ports == hosts.len().max(config.get_hostaddrs().len()))
+        };
+        if !configs.iter().all(is_clear) {
+            return Err(DatabaseUrlError::Hosts);
         }
         let mode = match mode {
             Some("disable") => SslMode::Disable,
@@ -254,7 +264,6 @@ mod tests {
             ("postgres://db/payments", TargetSessionAttrs::Any),
             ("postgres://a,b/payments?target_session_attrs=any", TargetSessionAttrs::Any),
             ("postgres://a,b/payments?hostaddr=10.0.0.1,10.0.0.2", TargetSessionAttrs::ReadWrite),
-            ("postgres:///payments?host=a&host=b", TargetSessionAttrs::ReadWrite),
         ] {
             let url: DatabaseUrl = url.parse().unwrap();
             assert_eq!(url.first().get_target_session_attrs(), attributes);
@@ -264,6 +273,14 @@ mod tests {
         assert_eq!(hosts, [host("a", 5432).0, host("b", 5432).0]);
         let url: DatabaseUrl = "postgres://a,b/payments?hostaddr=10.0.0.1,10.0.0.2".parse().unwrap();
         assert_eq!((url.configs.len(), url.first().get_hostaddrs().len()), (1, 2));
+    }
+
+    #[test]
+    fn several_hosts_or_a_port_in_the_options_are_an_error() {
+        for url in ["postgres:///x?host=a&host=b", "postgres:///x?host=a,b", "postgres://a/x?port=5433"] {
+            assert_eq!(tls(url).unwrap_err(), DatabaseUrlError::Hosts, "{url}");
+        }
+        assert_eq!(tls("postgres:///payments?host=%2Frun%2Fpostgresql&port=5433"), Ok(false));
     }
 
     #[test]

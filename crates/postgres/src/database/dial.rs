@@ -136,11 +136,13 @@ impl Dialer {
         let roots = roots::trusted(&self.url)
             .map_err(|error| unreachable(format!("sslrootcert is not a readable PEM file ({error})")))?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(unreachable)?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        // `sslnegotiation=direct` requires it: https://www.postgresql.org/docs/17/protocol-flow.html#PROTOCOL-FLOW-SSL
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(self.tls.get_or_init(|| MakeRustlsConnect::new(config)).clone())
     }
 }
@@ -192,8 +194,12 @@ fn is_about_user(error: &tokio_postgres::Error) -> bool {
 
 /// Whether the server rejects the user or the password.
 fn is_login_rejected(error: &tokio_postgres::Error) -> bool {
-    let codes = [sqlstate::INVALID_PASSWORD, sqlstate::INVALID_AUTHORIZATION_SPECIFICATION];
-    code(error).is_some_and(|code| codes.contains(&code))
+    error.as_db_error().is_some_and(|error| match error.code().code() {
+        sqlstate::INVALID_PASSWORD | sqlstate::INVALID_AUTHORIZATION_SPECIFICATION => true,
+        // All errors of PgBouncer at the login have this code.
+        sqlstate::PROTOCOL_VIOLATION => error.message().contains("authentication failed"),
+        _ => false,
+    })
 }
 
 fn code(error: &tokio_postgres::Error) -> Option<&str> {

@@ -283,9 +283,46 @@ async fn a_password_is_fetched_again_if_the_server_rejected_it() {
     done(&run(&flushed(), &with_url(&base.url())).await);
     assert_eq!(source.rejected.load(Ordering::SeqCst), 1);
     // The error of another host does not hide it.
-    let url = url_by_ports(&base, [base.port, free_port()]);
-    done(&deliver(&flushed(), &with_url(&url), "pay_2").await);
-    assert_eq!(source.rejected.load(Ordering::SeqCst), 2);
+    for (ports, rejected) in [([base.port, free_port()], 2), ([free_port(), base.port], 3)] {
+        let url = url_by_ports(&base, ports);
+        done(&deliver(&flushed(), &with_url(&url), &format!("pay_{rejected}")).await);
+        assert_eq!(source.rejected.load(Ordering::SeqCst), rejected);
+    }
+}
+
+/// A pooler that rejects each login with this message. The errors of `PgBouncer` at the login have this code.
+async fn pooler_that_rejects(message: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let length = client.read_u32().await.unwrap();
+            client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
+            let fields = format!("SFATAL\0C08P01\0M{message}\0\0");
+            let length = u32::try_from(fields.len()).unwrap() + 4;
+            let reply = [b"E", length.to_be_bytes().as_slice(), fields.as_bytes()].concat();
+            client.write_all(&reply).await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_password_is_fetched_again_if_a_pooler_rejected_it() {
+    let base = base().await;
+    for (message, rejected) in [
+        ("SASL authentication failed", 1),
+        ("password authentication failed", 1),
+        ("no such database: payments", 0),
+        ("query_wait_timeout", 0),
+    ] {
+        let (source, url) = (Arc::new(Replaced::default()), base.url_by(pooler_that_rejects(message).await));
+        let credentials = Some(source.clone() as Arc<dyn CredentialsSource>);
+        let settings = with!(database_settings(&url), credentials = credentials);
+        let error = try_run(&flushed(), &inbox(Pay::default(), Database::new(&settings))).await.unwrap_err();
+        assert!(error.is_unavailable() && reason(&error).contains(message), "{error:?}");
+        assert_eq!(source.rejected.load(Ordering::SeqCst), rejected, "{message}");
+    }
 }
 
 /// Returns an old password until it is rejected.
