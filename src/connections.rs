@@ -17,7 +17,7 @@ pub(crate) const MAX_IDLE: Duration = Duration::from_secs(3);
 /// Largest number of headers in a response. hyper accepts 100 unless it is told otherwise. S3 returns each entry of an
 /// object's metadata as a header, of 2 KB in all: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingMetadata.html>
 #[cfg(any(feature = "webhook", feature = "s3"))]
-pub(crate) const MAX_RESPONSE_HEADERS: usize = 1000;
+const MAX_RESPONSE_HEADERS: usize = 1000;
 
 /// Largest difference between the time on the wall clock and on the monotonic clock since a client was created. If it
 /// is larger, the process was frozen meanwhile.
@@ -33,6 +33,21 @@ pub(crate) struct Connections<C>(Mutex<Option<LastClient<C>>>);
 struct LastClient<C> {
     client: C,
     created: Moment,
+}
+
+/// A client for HTTP requests. It does not depend on the features of `reqwest` that other crates of the program enable,
+/// such as another TLS and decompression.
+#[cfg(any(feature = "webhook", feature = "s3"))]
+pub(crate) fn http_client() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .tls_backend_rustls()
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .redirect(reqwest::redirect::Policy::none())
+        .pool_idle_timeout(MAX_IDLE)
+        .http1_max_headers(MAX_RESPONSE_HEADERS)
 }
 
 impl<C> Default for Connections<C> {

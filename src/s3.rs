@@ -19,11 +19,11 @@ use aws_sigv4::http_request::{
 use aws_sigv4::sign::v4::SigningParams;
 use futures_util::future::BoxFuture;
 pub use reqwest::Url;
-use reqwest::{Client, Method, Response, StatusCode, redirect};
+use reqwest::{Client, Method, Response, StatusCode};
 use tokio::time::{sleep, timeout};
 
 use crate::aws::AwsConfig;
-use crate::connections::{Connections, MAX_IDLE, MAX_RESPONSE_HEADERS};
+use crate::connections::{Connections, http_client};
 use crate::idempotency::{Location, ObjectError, ObjectStore};
 
 use url::Variant;
@@ -92,14 +92,7 @@ impl S3 {
     }
 
     fn client(&self) -> Result<Client, ObjectError> {
-        let client = || {
-            Client::builder()
-                .redirect(redirect::Policy::none())
-                .pool_idle_timeout(MAX_IDLE)
-                .http1_max_headers(MAX_RESPONSE_HEADERS)
-                .build()
-        };
-        self.connections.unless_frozen(client).map_err(ObjectError::unavailable)
+        self.connections.unless_frozen(|| http_client().build()).map_err(ObjectError::unavailable)
     }
 
     /// Credentials for one call. They are not cached, because on Lambda they are environment variables.

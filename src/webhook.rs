@@ -10,12 +10,12 @@ use std::fmt;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use reqwest::Client;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, redirect};
 use serde::de::IgnoredAny;
 use tokio::time::Instant;
 
-use crate::connections::{Connections, MAX_IDLE, MAX_RESPONSE_HEADERS};
+use crate::connections::{Connections, http_client};
 use crate::idempotency::{Claim, MAX_RESULT_BYTES, Work, WorkError};
 use crate::sqs::Message;
 
@@ -88,13 +88,10 @@ impl Webhook {
     }
 
     fn new_client(&self) -> reqwest::Result<Client> {
-        Client::builder()
-            .redirect(redirect::Policy::none())
+        http_client()
             .connect_timeout(self.settings.connect_timeout)
-            .pool_idle_timeout(MAX_IDLE)
             // With HTTP/1, `request` can determine when a request is sent.
             .http1_only()
-            .http1_max_headers(MAX_RESPONSE_HEADERS)
             .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
             .build()
     }

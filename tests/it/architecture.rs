@@ -103,7 +103,7 @@ fn each_external_crate_is_used_only_in_its_own_modules() {
         ("src", "tracing_subscriber::", &["traces/"]),
         ("src", "metrique_", &["metrics.rs", "metrics/"]),
         ("src", "percent_encoding::", &["aws/rds.rs", "s3/url.rs", "webhook.rs"]),
-        ("src", "reqwest::", &["webhook", "s3"]),
+        ("src", "reqwest::", &["connections.rs", "webhook", "s3"]),
         ("src", "rustls::", &["stores/redis/connection/target.rs"]),
         ("crates/ops/src", "clap::", &["letters.rs", "letters/arguments.rs", "records.rs", "records/arguments.rs"]),
         ("crates/postgres/src", "tokio_postgres::", &["database"]),

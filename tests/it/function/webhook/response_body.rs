@@ -37,6 +37,17 @@ async fn the_body_of_a_2xx_is_the_result() {
     }
 }
 
+/// Another crate of the program enables decompression.
+#[tokio::test]
+async fn no_compressed_response_is_asked_for_and_its_bytes_are_kept_as_they_are() {
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
+    let answer = Answer::with(200, &[("Content-Encoding", "gzip")], b"receipt 17");
+    assert!(deliver_twice(&fixture, &function, "pay_1", answer).await.is_done());
+    assert!(is_kept(&fixture, "pay_1", "receipt 17").await);
+    assert_eq!(fixture.webhook.calls()[0].header("Accept-Encoding"), None);
+}
+
 #[tokio::test]
 async fn a_2xx_with_hundreds_of_headers_is_done() {
     let fixture = Fixture::start().await;
