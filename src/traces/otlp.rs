@@ -17,6 +17,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, SpanExporter as _};
 use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
+use tracing::level_filters::STATIC_MAX_LEVEL;
 use tracing::{Level, Metadata, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter, filter_fn};
@@ -38,6 +39,11 @@ pub(super) fn init(log: impl FnOnce()) {
         Ok(tracer) => {
             let spans = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
             tracing_subscriber::registry().with(log_layer()).with(spans.with_filter(filter_fn(is_sent))).init();
+            if STATIC_MAX_LEVEL < LevelFilter::TRACE {
+                tracing::warn!(
+                    "no spans of invocations and messages: a feature max_level of the crate tracing removes them"
+                );
+            }
         }
         // Traces are optional: messages are processed without them.
         Err(error) => {
