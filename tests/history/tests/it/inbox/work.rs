@@ -100,7 +100,10 @@ impl Worker {
         running.take_effect(transaction, input).await?;
         if loses_record {
             let key = lock(&world.tally.runs)[running.at].key.clone();
-            world.losses.delete(input.message.namespace, &key).await;
+            let (losing, namespace) = (Arc::clone(world), input.message.namespace);
+            // A loss is noted also if the run is cancelled at its deadline meanwhile.
+            let lost = tokio::spawn(async move { losing.losses.delete(namespace, &key).await });
+            lost.await.expect("the server replies");
             match input.plan.rival {
                 Some(rival) => world.send_rival(&input.message, rival),
                 None => world.hint(&input.message),
