@@ -38,14 +38,8 @@ const FAILURES: [(&str, &str); 7] = [
     ("COMMIT", "40001"),
 ];
 
-impl World {
-    /// The next count of this copier does not end by itself. By its timeout the statement fails, and the session goes on.
-    pub(super) fn hang_count(&self, copier: usize) {
-        self.database.hang_next(DATABASES[copier], "SELECT count(*)");
-        let (what, from) = (What::Statement(copier, "57014"), Instant::now());
-        lock(&self.faults).push(Fault { what, from, until: from + Duration::from_secs(3600) });
-    }
-}
+/// Longer than all runs: when the statement is executed is not known.
+const WHOLE_RUN: Duration = Duration::from_secs(3600);
 
 /// What fails without a statement that was chosen.
 const OUTAGE: Duration = Duration::from_millis(900);
@@ -57,7 +51,7 @@ pub(super) async fn disturb(world: Arc<World>, mut rng: Rng) {
         let from = Instant::now();
         let copier = usize::from(rng.happens(500));
         let server = rng.pick(&world.redis.servers).clone();
-        let note = |what, until| lock(&world.faults).push(Fault { what, from, until });
+        let note = |what, until| world.note(what, from, until);
         match rng.draw(0..9) {
             0 | 1 => {
                 world.redis.servers.iter().for_each(crate::redis::Server::flush);
@@ -87,8 +81,21 @@ pub(super) async fn disturb(world: Arc<World>, mut rng: Rng) {
             _ => {
                 let (statement, sqlstate) = *rng.pick(&FAILURES);
                 world.database.fail_next(DATABASES[copier], statement, sqlstate);
-                note(What::Statement(copier, sqlstate), from + Duration::from_secs(3600));
+                note(What::Statement(copier, sqlstate), from + WHOLE_RUN);
             }
         }
+    }
+}
+
+impl World {
+    fn note(&self, what: What, from: Instant, until: Instant) {
+        lock(&self.faults).push(Fault { what, from, until });
+    }
+
+    /// The next count of this copier does not end by itself. By its timeout the statement fails, and the session stays.
+    pub(super) fn hang_count(&self, copier: usize) {
+        self.database.hang_next(DATABASES[copier], "SELECT count(*)");
+        let from = Instant::now();
+        self.note(What::Statement(copier, "57014"), from, from + WHOLE_RUN);
     }
 }

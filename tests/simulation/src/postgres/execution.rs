@@ -10,7 +10,7 @@ use super::error::{Result, SqlError};
 use super::extended::{Portal, Prepared};
 use super::server::Server;
 use super::settings::Settings;
-use super::shared::Signals;
+use super::shared::{Failure, Signals};
 use super::sql::commands::{Command, Kind, Parsed};
 use super::sql::plan::Statement;
 use super::sql::statements::resolve;
@@ -172,13 +172,12 @@ impl Core {
         let text = &prepared.parsed.text;
         self.note(text, true);
         let failure = self.server.take_failure(&self.host, text);
-        let hangs = self.server.take_hanging(&self.host, text);
-        let outcome = match (failure, &prepared.parsed.kind, &prepared.statement) {
+        let outcome = match (failure.as_ref().and_then(Failure::error), &prepared.parsed.kind, &prepared.statement) {
             (Some(error), ..) => Err(error),
             (None, Kind::Command(command), _) => self.command(command).map(std::borrow::Cow::into_owned),
             (None, Kind::Sql(_), Some(statement)) => {
                 self.begin_if_needed();
-                let outcome = self.supervise(statement, parameters, hangs, connection).await;
+                let outcome = self.supervise(statement, parameters, failure.is_some(), connection).await;
                 outcome.and_then(|outcome| self.reply(outcome, prepared, statement, formats))
             }
             (None, Kind::Sql(_), None) => Err(SqlError::unsupported(text)),

@@ -58,43 +58,28 @@ impl Server {
     /// session ends if that is one of a connection or of a shutdown. Messages about data quote a value.
     pub fn fail_next(&self, host: &str, statement: &'static str, sqlstate: &'static str) {
         event(|| format!("FAULT {} fails the next {statement} of {host} with {sqlstate}", self.name()));
-        lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate });
+        lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate: Some(sqlstate) });
     }
 
     /// The next statement of a session of this host that begins with this text does not end by itself.
     pub fn hang_next(&self, host: &str, statement: &'static str) {
         event(|| format!("FAULT {} hangs at the next {statement} of {host}", self.name()));
-        lock(&self.shared).hanging.push((host.to_owned(), statement));
+        lock(&self.shared).failures.push(Failure { host: host.to_owned(), statement, sqlstate: None });
     }
 
-    pub(super) fn take_hanging(&self, host: &str, text: &str) -> bool {
-        let hanging = &mut lock(&self.shared).hanging;
-        let at = hanging.iter().position(|(of, statement)| of == host && text.starts_with(statement));
-        at.map(|at| hanging.remove(at)).is_some()
-    }
-
-    /// No further statement of the sessions of this host fails or hangs, and none of their commits lets the server crash.
+    /// No further statement of the sessions of this host fails or hangs, and none of their commits lets the server
+    /// crash.
     pub fn forget_failures(&self, host: &str) {
         let mut shared = lock(&self.shared);
         shared.failures.retain(|failure| failure.host != host);
-        shared.hanging.retain(|(of, _)| of != host);
         shared.crash.take_if(|(of, _)| of == host);
     }
 
-    pub(super) fn take_failure(&self, host: &str, text: &str) -> Option<SqlError> {
+    pub(super) fn take_failure(&self, host: &str, text: &str) -> Option<Failure> {
         let mut shared = lock(&self.shared);
         let is_next = |failure: &Failure| failure.host == host && text.starts_with(failure.statement);
         let at = shared.failures.iter().position(is_next)?;
-        let sqlstate = shared.failures.remove(at).sqlstate;
-        let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
-        Some(if is_of(&["23", "P0"]) {
-            SqlError::new(sqlstate, format!("a function refuses {SECRET}")).by("exec_stmt_raise")
-        } else if is_of(&["22"]) {
-            SqlError::new(sqlstate, format!("invalid input \"{SECRET}\"")).by("pg_strtoint64")
-        } else {
-            let error = SqlError::new(sqlstate, "this statement was chosen to fail").by("ProcessInterrupts");
-            SqlError { is_fatal: is_of(&["08", "57P"]), ..error }
-        })
+        Some(shared.failures.remove(at))
     }
 
     /// Crashes at the next commit of a session of this host whose transaction has written something: before it takes
@@ -126,5 +111,21 @@ impl Server {
         if is_stopped {
             self.listen();
         }
+    }
+}
+
+impl Failure {
+    /// `None` if the statement hangs.
+    pub(super) fn error(&self) -> Option<SqlError> {
+        let sqlstate = self.sqlstate?;
+        let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
+        Some(if is_of(&["23", "P0"]) {
+            SqlError::new(sqlstate, format!("a function refuses {SECRET}")).by("exec_stmt_raise")
+        } else if is_of(&["22"]) {
+            SqlError::new(sqlstate, format!("invalid input \"{SECRET}\"")).by("pg_strtoint64")
+        } else {
+            let error = SqlError::new(sqlstate, "this statement was chosen to fail").by("ProcessInterrupts");
+            SqlError { is_fatal: is_of(&["08", "57P"]), ..error }
+        })
     }
 }

@@ -34,10 +34,8 @@ pub(super) struct Shared {
     pub(super) kept: Vec<String>,
     /// The names of its host.
     pub(super) hosts: Vec<String>,
-    /// Statements that fail.
+    /// Statements that fail or hang.
     pub(super) failures: Vec<Failure>,
-    /// Statements that do not end: the host, and the begin of the text.
-    pub(super) hanging: Vec<(String, &'static str)>,
     /// The server crashes at the next commit of a session of this host: before it takes effect, or after.
     pub(super) crash: Option<(String, Crash)>,
     pub(super) tasks: Vec<AbortHandle>,
@@ -49,11 +47,12 @@ pub(super) struct Shared {
     began: (Instant, i64),
 }
 
-/// The next statement of a session of this host that begins so fails.
+/// The next statement of a session of this host that begins so fails or hangs.
 pub(super) struct Failure {
     pub(super) host: String,
     pub(super) statement: &'static str,
-    pub(super) sqlstate: &'static str,
+    /// `None` if the statement does not end by itself.
+    pub(super) sqlstate: Option<&'static str>,
 }
 
 /// A session that was opened.
@@ -114,7 +113,6 @@ impl Shared {
             kept: Vec::new(),
             hosts: Vec::new(),
             failures: Vec::new(),
-            hanging: Vec::new(),
             crash: None,
             tasks: Vec::new(),
             opened: Vec::new(),
