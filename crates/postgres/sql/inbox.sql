@@ -11,13 +11,13 @@
 -- that changes tables of earlier builds.
 
 CREATE TABLE IF NOT EXISTS idempotency_inbox (
-    namespace    text COLLATE "C" NOT NULL,  -- the logical consumer: IDEMPOTENCY_NAMESPACE
-    key          text COLLATE "C" NOT NULL,  -- as in Redis, without the namespace; a long key as its SHA-256
-    fingerprint  bytea       NOT NULL,  -- of the payload, 16 bytes; zeros disable the comparison
-    fence        bigint      NOT NULL,  -- of the claim under which the work was done
-    attempts     smallint    NOT NULL,  -- number of attempts, including the successful one
-    result       bytea,                 -- result of the work; NULL within its transaction, and after it
-                                        -- if the work issued its own COMMIT: docs/inbox.md
+    namespace    text COLLATE "C" NOT NULL,          -- the logical consumer: IDEMPOTENCY_NAMESPACE
+    key          text COLLATE "C" NOT NULL,          -- as in Redis, without the namespace; a long key as its SHA-256
+    fingerprint  bytea NOT NULL,                     -- of the payload, 16 bytes; zeros disable the comparison
+    fence        bigint NOT NULL,                    -- of the claim under which the work was done
+    attempts     smallint NOT NULL,                  -- number of attempts, including the successful one
+    result       bytea,                              -- result of the work; NULL within its transaction, and after it
+                                                     -- if the work issued its own COMMIT: docs/inbox.md
     done_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (namespace, key)
 ) WITH (
@@ -42,13 +42,13 @@ $$;
 -- The progress of the backfill, which copies the rows of a consumer to Redis. Its user needs SELECT on
 -- idempotency_inbox, and SELECT, INSERT and UPDATE on this table.
 CREATE TABLE IF NOT EXISTS idempotency_backfill (
-    namespace   text COLLATE "C" PRIMARY KEY,
-    loss_probe  text        NOT NULL,  -- identifies the Redis records that detect a loss of data
-    done_at     timestamptz NOT NULL,  -- watermark: rows before this time were sent to Redis,
-    key         text COLLATE "C" NOT NULL,  -- and of the rows at this time those up to this key
-    moved_at    timestamptz NOT NULL DEFAULT now(),
-    reached_done_at timestamptz,       -- the last row that an interrupted pass has sent, where the next run
-    reached_key text COLLATE "C"     -- continues; NULL after the end of a pass
+    namespace        text COLLATE "C" PRIMARY KEY,
+    loss_probe       text NOT NULL,              -- identifies the Redis records that detect a loss of data
+    done_at          timestamptz NOT NULL,       -- watermark: rows before this time were sent to Redis,
+    key              text COLLATE "C" NOT NULL,  -- and of the rows at this time those up to this key
+    moved_at         timestamptz NOT NULL DEFAULT now(),
+    reached_done_at  timestamptz,                -- the last row that an interrupted pass has sent, where the next run
+    reached_key      text COLLATE "C"            -- continues; NULL after the end of a pass
 );
 
 -- Tables of earlier builds lack the last two columns. ALTER TABLE waits for every open transaction that has used the

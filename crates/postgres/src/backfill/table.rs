@@ -214,8 +214,8 @@ const MOVE: &str = "INSERT INTO idempotency_backfill \
        reached_done_at = excluded.reached_done_at, reached_key = excluded.reached_key, moved_at = now() \
      WHERE idempotency_backfill.loss_probe = $7";
 
-/// Shorter than [`STEP_TIMEOUT`]: a server with `transaction_timeout`, PostgreSQL 17 or newer, ignores a `statement_timeout` that is
-/// not shorter, and ends the session instead of the statement:
+/// In milliseconds. Shorter than [`STEP_TIMEOUT`]: a server with `transaction_timeout`, PostgreSQL 17 or newer, ignores a
+/// `statement_timeout` that is not shorter, and ends the session instead of the statement:
 /// <https://www.postgresql.org/docs/17/runtime-config-client.html#GUC-TRANSACTION-TIMEOUT>
 const COUNT_TIMEOUT: &str = "SET LOCAL statement_timeout = 8000";
 

@@ -155,14 +155,8 @@ impl FromStr for DatabaseUrl {
         if configs.iter().any(|config| config.get_hosts().is_empty()) {
             return Err(DatabaseUrlError::NoHost);
         }
-        let is_clear = |config: &Config| {
-            let (hosts, ports) = (config.get_hosts(), config.get_ports().len());
-            let is_list = |host: &Host| matches!(host, Host::Tcp(name) if name.contains(','));
-            (are_together || hosts.len() == 1)
-                && !hosts.iter().any(is_list)
-                && (ports <= 1 || ports == hosts.len().max(config.get_hostaddrs().len()))
-        };
-        if !configs.iter().all(is_clear) {
+        let has_one_host = |config: &Config| config.get_hosts().len() == 1;
+        if !configs.iter().all(|config| (are_together || has_one_host(config)) && has_fitting_ports(config)) {
             return Err(DatabaseUrlError::Hosts);
         }
         let mode = match mode {
@@ -192,6 +186,14 @@ fn each_host(address: &str) -> impl Iterator<Item = String> {
     let (login, address) = address.split_at(hosts_begin);
     let (hosts, database) = address.split_at(address.find('/').unwrap_or(address.len()));
     hosts.split(',').map(move |host| [login, host, database].concat())
+}
+
+/// Whether each port belongs to a host, and each host is one name. The driver reports other numbers of ports at each
+/// connection, and looks up a list such as `a,b` in the option `host` as one name.
+fn has_fitting_ports(config: &Config) -> bool {
+    let (hosts, ports) = (config.get_hosts(), config.get_ports().len());
+    let is_list = |host: &Host| matches!(host, Host::Tcp(name) if name.contains(','));
+    !hosts.iter().any(is_list) && (ports <= 1 || ports == hosts.len().max(config.get_hostaddrs().len()))
 }
 
 fn is_local(config: &Config) -> bool {
