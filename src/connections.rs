@@ -23,20 +23,8 @@ const MAX_RESPONSE_HEADERS: usize = 1000;
 /// is larger, the process was frozen meanwhile.
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
-/// A client that pools connections, and is replaced if they may have ended. None is created before its first use,
-/// because loading certificates takes longer than starting the function.
-#[derive(Debug)]
-pub(crate) struct Connections<C>(Mutex<Option<LastClient<C>>>);
-
-/// The client of the last request.
-#[derive(Debug)]
-struct LastClient<C> {
-    client: C,
-    created: Moment,
-}
-
-/// A client for HTTP requests. It does not depend on the features of `reqwest` that other crates of the program enable,
-/// such as another TLS and decompression.
+/// The settings of each HTTP client. They do not depend on the features of `reqwest` that other crates of the program
+/// enable, such as another TLS and decompression.
 #[cfg(any(feature = "webhook", feature = "s3"))]
 pub(crate) fn http_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
@@ -48,6 +36,18 @@ pub(crate) fn http_client() -> reqwest::ClientBuilder {
         .redirect(reqwest::redirect::Policy::none())
         .pool_idle_timeout(MAX_IDLE)
         .http1_max_headers(MAX_RESPONSE_HEADERS)
+}
+
+/// A client that pools connections, and is replaced if they may have ended. None is created before its first use,
+/// because loading certificates takes longer than starting the function.
+#[derive(Debug)]
+pub(crate) struct Connections<C>(Mutex<Option<LastClient<C>>>);
+
+/// The client of the last request.
+#[derive(Debug)]
+struct LastClient<C> {
+    client: C,
+    created: Moment,
 }
 
 impl<C> Default for Connections<C> {

@@ -41,7 +41,7 @@ pub(super) fn init(log: impl FnOnce()) {
             tracing_subscriber::registry().with(log_layer()).with(spans.with_filter(filter_fn(is_sent))).init();
             if STATIC_MAX_LEVEL < LevelFilter::TRACE {
                 tracing::warn!(
-                    "no spans of invocations and messages: a feature max_level of the crate tracing removes them"
+                    "no spans of invocations and messages are sent: a crate enables a max_level feature of tracing"
                 );
             }
         }

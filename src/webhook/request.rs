@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::idempotency::WorkError;
 
-/// Largest size of the headers at which the poll of the body shows that sending starts, bytes. hyper 1 writes the start of
-/// a head of more than 408 KiB before it polls the body.
+/// Largest size of the headers at which the poll of the body shows that sending starts, bytes. hyper 1 writes the start
+/// of a head of more than 408 KiB before it polls the body.
 const MAX_TRACKED_HEAD: usize = 64 * 1024;
 
 /// Sends the request with this body, and returns the response once its headers are received. Stops at `until`.
@@ -23,8 +23,8 @@ pub(super) async fn send(request: RequestBuilder, body: &str, until: Instant) ->
     let tracked = TrackedBody { text: body.to_owned(), state: state.clone() };
     let (client, request) = request.body(reqwest::Body::wrap(tracked)).build_split();
     let request = request.map_err(|error| WorkError::unavailable(error.without_url()))?;
-    // The client does not poll an empty body, and may write a part of long headers before it polls the body. So the start of
-    // sending cannot be detected.
+    // The client does not poll an empty body, and may write a part of long headers before it polls the body. So the
+    // start of sending cannot be detected.
     if body.is_empty() || head_bytes(&request) > MAX_TRACKED_HEAD {
         state.start();
     }

@@ -100,7 +100,7 @@ mod tests {
         ["zahlung_ä", "zahlung_ü"].map(|key| payments.find(|payment| payment.record_key == key).unwrap().is_some())
     }
 
-    /// Of two threads here, and of two processes that share the file.
+    /// The threads stand for processes that share the file.
     #[test]
     fn payments_that_are_made_at_the_same_time_have_a_line_each() {
         let directory = tempfile::tempdir().unwrap();

@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Of two threads here, and of two processes that share the file.
+    /// The threads stand for processes that share the file.
     #[test]
     fn payments_that_are_made_at_the_same_time_have_a_line_each() {
         let directory = tempfile::tempdir().unwrap();

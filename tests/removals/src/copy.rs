@@ -126,8 +126,8 @@ impl Copy {
         cargo
     }
 
-    /// Writes the switches, again and again, without those that do not compile. These are listed in the file `left-out`,
-    /// with the error of the compiler.
+    /// Writes the switches, again and again, without those that do not compile. The file `left-out` lists these, with
+    /// the error of the compiler.
     fn compile(&mut self, files: &[String]) -> Result<(), Box<dyn Error>> {
         let mut left_out = BTreeMap::new();
         loop {

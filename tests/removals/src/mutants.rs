@@ -72,6 +72,9 @@ pub(crate) fn list() -> Result<Vec<Mutant>, Box<dyn Error>> {
         .args(files)
         .stderr(Stdio::inherit())
         .output()?;
+    if !listed.status.success() {
+        return Err("cargo mutants has listed no mutants".into());
+    }
     Ok(serde_json::from_slice(&listed.stdout)?)
 }
 

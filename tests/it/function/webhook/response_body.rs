@@ -37,7 +37,7 @@ async fn the_body_of_a_2xx_is_the_result() {
     }
 }
 
-/// Another crate of the program enables decompression.
+/// The tests enable decompression in `reqwest`, as another crate of a program may.
 #[tokio::test]
 async fn no_compressed_response_is_asked_for_and_its_bytes_are_kept_as_they_are() {
     let fixture = Fixture::start().await;
