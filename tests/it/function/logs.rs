@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Fixture, function, pay};
+use super::{Fixture, NO_FAILURES, function, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::{Answer, Sqs, Webhook};
 use harness::redis::Redis;
@@ -99,6 +99,29 @@ async fn the_runbook_names_the_errors_of_redis_as_the_log_does() {
         let lines = function.messages(1).await;
         assert!(lines[0]["reason"].as_str().unwrap().contains(text), "{}", lines[0]);
     }
+}
+
+#[tokio::test]
+async fn the_runbook_names_the_errors_of_an_invalid_root_certificate_beside_a_valid_one() {
+    let page = fs::read_to_string(workspace("docs/runbook.md")).unwrap();
+    let (webhook, sqs) = (Webhook::start().await, Sqs::start().await);
+    let (redis, files) = Redis::start_with_tls().await;
+    let directory = tempfile::tempdir().unwrap();
+    fs::copy(&files.ca_crt, directory.path().join("ca.crt")).unwrap();
+    // The first TLS handshake of a debug build is slow.
+    let settings = [("REDIS_TIMEOUT_MS", "5000"), ("SSL_CERT_DIR", directory.path().to_str().unwrap())];
+    // The first is no base64, and the second no certificate.
+    for (body, text) in [("!!!!", "failed to read PEM from file"), ("AAAA", "invalid peer certificate: BadEncoding")] {
+        assert!(page.contains(&format!("`{text}`")), "{text}");
+        let invalid = format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        fs::write(directory.path().join("invalid.crt"), invalid).unwrap();
+        let function = function(&redis.url(), &webhook, &sqs, &settings).await;
+        let error = function.error(event([pay("m1", "pay_1")])).await;
+        assert!(error.contains(text), "{error}");
+    }
+    fs::remove_file(directory.path().join("invalid.crt")).unwrap();
+    let function = function(&redis.url(), &webhook, &sqs, &settings).await;
+    assert_eq!(function.answer(event([pay("m1", "pay_1")])).await, NO_FAILURES);
 }
 
 /// In every test, the log of a function is searched for secrets when it ends. Here it includes debug lines.
