@@ -135,6 +135,43 @@ async fn all_masters_of_a_cluster_are_scanned_and_moved_slots_are_reported() {
     assert!(scan.may_lack_records());
 }
 
+/// Its records may be on a master that was scanned before.
+#[tokio::test]
+async fn a_slot_in_the_middle_of_a_range_is_reported_while_it_is_moved_and_when_it_has_moved() {
+    /// A slot of the last of three masters, without keys.
+    const SLOT: u16 = 16_000;
+    let cluster = tokio::task::spawn_blocking(|| RedisCluster::new(RedisClusterConfiguration::default()));
+    let cluster = cluster.await.unwrap();
+    let url = format!("redis://default:{PASSWORD}@{}", cluster.servers[0].addr);
+    let records = Records::new(&Tool::on(&url).with("REDIS_CLUSTER", "true").redis_settings()).unwrap();
+    let mut nodes = join_all(cluster.servers.iter().map(|server| connect(server.connection_info()))).await;
+    let mut ids: Vec<String> = Vec::new();
+    for node in &mut nodes {
+        ids.push(redis::cmd("CLUSTER").arg("MYID").query_async(node).await.unwrap());
+    }
+    let mut set_slot = async |node: usize, state: &str, other: usize| {
+        let command = redis::cmd("CLUSTER").arg("SETSLOT").arg(SLOT).arg(state).arg(&ids[other]).to_owned();
+        let () = command.query_async(&mut nodes[node]).await.unwrap();
+    };
+    for meanwhile in ["nothing", "is moved", "has moved"] {
+        let mut scan = records.scan().await.unwrap();
+        match meanwhile {
+            "is moved" => {
+                set_slot(0, "IMPORTING", 2).await;
+                set_slot(2, "MIGRATING", 0).await;
+            }
+            "has moved" => {
+                for node in 0..3 {
+                    set_slot(node, "NODE", 0).await;
+                }
+            }
+            _ => {}
+        }
+        while soon(scan.next()).await.unwrap().is_some() {}
+        assert_eq!(scan.may_lack_records(), meanwhile != "nothing", "{meanwhile}");
+    }
+}
+
 /// The order of its keys is another one then, so the rest of the scan lacks some.
 #[tokio::test]
 async fn a_scan_during_which_the_server_restarts_or_is_a_replica_may_lack_records() {

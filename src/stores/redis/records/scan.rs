@@ -57,8 +57,8 @@ pub struct Scan<'a> {
 /// The servers of a scan.
 #[derive(Debug, PartialEq, Eq)]
 struct Masters {
-    /// The id of each master, and the first of its slots, which routes to it.
-    slots: BTreeMap<String, u16>,
+    /// The ranges of slots, by the first slot and the last one, each with the id of its master.
+    slots: BTreeMap<(u16, u16), String>,
     /// The id of each master's process, and of the data set that it replicated before it was a master. A cursor is valid only
     /// in the process that returned it, because each process has its own order of keys, and only while that stays a master.
     /// Empty if the user may not execute INFO.
@@ -79,7 +79,7 @@ impl Records {
         Ok(Scan {
             records: self,
             pattern: format!("{}:*", escape_pattern(&self.namespace)),
-            remaining: masters.slots.values().map(|slot| Route::new(*slot, SlotAddr::Master)).collect(),
+            remaining: masters.routes(),
             masters,
             cursor: START.to_vec(),
             returned: HashSet::new(),
@@ -115,25 +115,55 @@ impl Records {
         if nodes.iter().any(|node| is_of_cluster(node)) {
             return Err(RecordsError::ClusterRequired);
         }
-        Ok(Masters { slots: BTreeMap::from([(String::new(), 0)]), processes })
+        Ok(Masters { slots: BTreeMap::from([((0, 0), String::new())]), processes })
     }
 
-    /// The masters of the cluster by their ids, each with the first of its slots.
-    async fn slots(&self) -> Result<BTreeMap<String, u16>, RecordsError> {
-        // https://redis.io/docs/latest/commands/cluster-slots/: ranges of (start, end, master, replicas…).
+    /// The ranges of the cluster's slots, each with the id of its master.
+    async fn slots(&self) -> Result<BTreeMap<(u16, u16), String>, RecordsError> {
+        // https://redis.io/docs/latest/commands/cluster-slots/: ranges of (first, last, master, replicas…).
         let ranges: Vec<Vec<Value>> = self.send(redis::cmd("CLUSTER").arg("SLOTS")).await?;
         let mut masters = BTreeMap::new();
         for range in ranges {
             // A node is (address, port, id, …). The address depends on the node that replies.
-            if let [Value::Int(start), _end, node, ..] = range.as_slice()
+            if let [Value::Int(first), Value::Int(last), node, ..] = range.as_slice()
+                && let (Ok(first), Ok(last)) = (u16::try_from(*first), u16::try_from(*last))
                 && let Some(id) = node.as_sequence().and_then(|node| redis::from_redis_value_ref(node.get(2)?).ok())
-                && let Ok(start) = u16::try_from(*start)
             {
-                let first = masters.entry(id).or_insert(start);
-                *first = start.min(*first);
+                masters.insert((first, last), id);
             }
         }
         Ok(masters)
+    }
+
+    /// Whether the master at this route is moving slots to another one, key by key. Those keys may be on a master that
+    /// was scanned before. `false` if the user may not execute CLUSTER NODES.
+    async fn is_moving_slots(&self, route: Route) -> Result<bool, RecordsError> {
+        if !self.connection.is_cluster() {
+            return Ok(false);
+        }
+        // A line of its reply is a node. In its own line, a node lists such slots as `[slot->-id]`:
+        // https://redis.io/docs/latest/commands/cluster-nodes/
+        match self.send_to::<String>(Some(route), redis::cmd("CLUSTER").arg("NODES")).await {
+            Ok(nodes) => Ok(nodes.contains("->-")),
+            Err(RecordsError::NotPermitted(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads the first bytes of scanned keys. `now` is Redis's clock, in µs since 1970.
+    async fn read_all(&self, keys: &HashSet<Vec<u8>>, now: u64) -> Result<Vec<ScannedKey>, RecordsError> {
+        match try_join_all(keys.iter().map(|key| self.read(key, now))).await {
+            // While a slot is moved, the client sends ASKING before a command for a key on its new master. It applies to
+            // the next command of the connection, which may be for another key if several are sent at the same time.
+            Err(RecordsError::Unavailable(_)) if self.connection.is_cluster() => {
+                let mut values = Vec::with_capacity(keys.len());
+                for key in keys {
+                    values.push(self.read(key, now).await?);
+                }
+                Ok(values)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Reads the first bytes of a scanned key. `now` is Redis's clock, in µs since 1970.
@@ -147,6 +177,17 @@ impl Records {
         let key = key.and_then(|key| Key::from_stored(str::from_utf8(key).ok()?).ok());
         let record = key.zip(RecordView::decode(&record, now));
         Ok(record.map_or(ScannedKey::NotARecord, |(key, view)| ScannedKey::Record(key, view)))
+    }
+}
+
+impl Masters {
+    /// A route to each master: one of its slots.
+    fn routes(&self) -> Vec<Route> {
+        let mut slots = BTreeMap::new();
+        for ((first, _last), id) in &self.slots {
+            slots.entry(id).or_insert(*first);
+        }
+        slots.into_values().map(|slot| Route::new(slot, SlotAddr::Master)).collect()
     }
 }
 
@@ -176,9 +217,10 @@ impl Scan<'_> {
         let step = self.records.send_to::<(Vec<u8>, HashSet<Vec<u8>>)>(Some(route), &command);
         let ((cursor, mut keys), now) = try_join(step, self.records.now(route)).await?;
         keys.retain(|key| !self.returned.contains(&self.hasher.hash_one(key)));
-        let values = try_join_all(keys.iter().map(|key| self.records.read(key, now))).await?;
+        let values = self.records.read_all(&keys, now).await?;
         if cursor == START {
-            self.may_lack_records |= self.records.masters().await? != self.masters;
+            let (masters, is_moving) = try_join(self.records.masters(), self.records.is_moving_slots(route)).await?;
+            self.may_lack_records |= is_moving || masters != self.masters;
             self.remaining.pop();
         }
         self.cursor = cursor;
@@ -200,9 +242,10 @@ impl Scan<'_> {
         self.remaining.is_empty()
     }
 
-    /// Whether a server was restarted or failed over since the start, or slots of the cluster have moved to other masters.
-    /// Records may then be missing: scan again. Checked at the end of each master. Restarts and failovers are not noticed
-    /// if the user may not execute INFO. Also `true` if a server that has failed over before gets its first replica since.
+    /// Whether a server was restarted or failed over since the start, or slots of the cluster are on other masters than
+    /// at the start, or are being moved. Records may then be missing: scan again. Checked at the end of each master.
+    /// Restarts and failovers are not noticed if the user may not execute INFO, nor slots that are being moved without
+    /// CLUSTER NODES. Also `true` if a server that has failed over before gets its first replica since.
     #[must_use]
     pub fn may_lack_records(&self) -> bool {
         self.may_lack_records
