@@ -22,6 +22,7 @@
 //! - `parts`: parts of the library on their own
 //! - `deployments`: connections to servers, clusters and sentinels by their URLs
 //! - `sharing`: script calls that records of a cluster share
+//! - `records`: scans and removals by an operator
 //! - `letters`: reasons and sizes of dead letters
 //! - `memory`: records in memory
 //! - `batches`: batches whose receivers are unavailable
@@ -79,6 +80,7 @@ pub mod postgres;
 mod producers;
 mod queue;
 mod receiver;
+mod records;
 pub mod redis;
 mod regions;
 pub mod runner;

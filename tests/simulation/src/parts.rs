@@ -12,6 +12,7 @@ use crate::inputs::read_inputs;
 use crate::late_results::find_results;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
+use crate::records::view_records;
 use crate::regions::send_to_regions;
 use crate::settings::read_settings;
 use crate::shards::run_on_shards;
@@ -24,6 +25,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
     let parts = [
         ("deployment", deploy(seed).await),
         ("shared calls", share_calls(seed).await),
+        ("records", Box::pin(view_records(seed)).await),
         ("memory", contend_in_memory(seed, directory).await),
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),

@@ -5,6 +5,7 @@
 //! - `version`: what differs between versions
 //! - `script`, `structs`: executes the scripts that it is sent, in Lua 5.1
 //! - `server`: one server
+//! - `process`: its process, and the order of its keys
 //! - `sentinel`: one sentinel
 //! - `faults`, `crash`: what happens to a server
 //! - `cluster`: which server of a cluster serves a slot
@@ -13,6 +14,7 @@ mod cluster;
 mod crash;
 mod faults;
 mod keyspace;
+mod process;
 mod resp;
 mod script;
 mod sentinel;

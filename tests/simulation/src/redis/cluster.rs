@@ -78,20 +78,56 @@ impl Member {
     /// The reply to CLUSTER SLOTS.
     pub(super) fn ranges(&self, client: &str) -> Reply {
         let slots = self.lock();
-        let mut ranges: Vec<(u16, u16, usize)> = Vec::new();
-        let named = |owner: &usize| if slots.names_wrong_servers { (owner + 1) % slots.names.len() } else { *owner };
-        for (slot, owner) in (0..SLOTS).zip(slots.owners.iter().map(named)) {
-            match ranges.last_mut() {
-                Some((_, last, of)) if *of == owner => *last = slot,
-                _ => ranges.push((slot, slot, owner)),
-            }
-        }
+        let ranges = slots.ranges();
         let range = |(first, last, owner): &(u16, u16, usize)| {
             let name = address(&slots.names[*owner], client);
             let node = vec![Reply::bulk(name), Reply::Integer(PORT.into()), Reply::bulk(format!("{owner:040}"))];
             Reply::Array(vec![Reply::Integer((*first).into()), Reply::Integer((*last).into()), Reply::Array(node)])
         };
         Reply::Array(ranges.iter().map(range).collect())
+    }
+
+    /// The reply to CLUSTER NODES.
+    pub(super) fn nodes(&self, client: &str) -> Reply {
+        let slots = self.lock();
+        let line = |number: usize| slots.node(number, number == self.number, client) + "\n";
+        Reply::bulk((0..slots.names.len()).map(line).collect::<String>())
+    }
+}
+
+impl Slots {
+    /// The line of a server in the reply to CLUSTER NODES, as that server has it or another one:
+    /// <https://redis.io/docs/latest/commands/cluster-nodes/>.
+    fn node(&self, number: usize, is_own: bool, client: &str) -> String {
+        let name = address(&self.names[number], client);
+        let myself = if is_own { "myself," } else { "" };
+        let mut fields = vec![format!("{number:040} {name}:{PORT}@1{PORT} {myself}master - 0 0 {number} connected")];
+        let own = self.ranges().into_iter().filter(|(.., owner)| *owner == number);
+        fields.extend(
+            own.map(|(first, last, _)| if first == last { first.to_string() } else { format!("{first}-{last}") }),
+        );
+        for (slot, to) in self.moving.iter().filter(|_| is_own) {
+            let from = self.owners[usize::from(*slot)];
+            if from == number {
+                fields.push(format!("[{slot}->-{to:040}]"));
+            } else if *to == number {
+                fields.push(format!("[{slot}-<-{from:040}]"));
+            }
+        }
+        fields.join(" ")
+    }
+
+    /// The first and the last slot of each range, and the server that clients are told.
+    fn ranges(&self) -> Vec<(u16, u16, usize)> {
+        let mut ranges: Vec<(u16, u16, usize)> = Vec::new();
+        let named = |owner: &usize| if self.names_wrong_servers { (owner + 1) % self.names.len() } else { *owner };
+        for (slot, owner) in (0..SLOTS).zip(self.owners.iter().map(named)) {
+            match ranges.last_mut() {
+                Some((_, last, of)) if *of == owner => *last = slot,
+                _ => ranges.push((slot, slot, owner)),
+            }
+        }
+        ranges
     }
 }
 

@@ -17,13 +17,20 @@ impl Server {
         event(|| format!("FAULT {} restarts", self.name()));
         network::stop(self.name());
         {
-            let versions = &mut lock(&self.state).versions;
-            let next = versions.len().min(1);
-            versions.rotate_left(next);
+            let mut state = lock(&self.state);
+            state.process.restarts += 1;
+            let next = state.versions.len().min(1);
+            state.versions.rotate_left(next);
         }
         lock(&self.scripts).set_version(lock(&self.state).version());
         tokio::time::sleep(down).await;
         self.listen();
+    }
+
+    /// Becomes a replica and a primary again, whose keys have another order.
+    pub fn fail_over(&self) {
+        event(|| format!("FAULT {} is a replica for a moment", self.name()));
+        lock(&self.state).process.promotions += 1;
     }
 
     /// Deletes all records.

@@ -89,6 +89,11 @@ impl Keyspace {
         self.replace(key, Some(Entry { value, expires_ms: None }));
     }
 
+    /// All keys that have not expired.
+    pub(super) fn live_keys(&self) -> Vec<Key> {
+        self.keys(|key| self.contains(key))
+    }
+
     /// Removes a key, to move it to another server.
     pub(super) fn take(&mut self, key: &[u8]) -> Option<Entry> {
         let entry = self.live(key).cloned();
@@ -114,8 +119,8 @@ impl Keyspace {
     /// The keys of a command with these arguments. `None` if there is no such command.
     pub(super) fn keys_of<'a>(name: &[u8], arguments: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
         match name {
-            b"TIME" => Some(&[]),
-            b"GET" | b"SET" | b"PTTL" | b"LPUSH" => arguments.get(..1),
+            b"TIME" | b"DBSIZE" => Some(&[]),
+            b"GET" | b"GETRANGE" | b"SET" | b"PTTL" | b"LPUSH" => arguments.get(..1),
             b"MGET" | b"DEL" | b"EXISTS" => Some(arguments),
             _ => None,
         }
@@ -130,6 +135,18 @@ impl Keyspace {
                 Reply::Array(parts.iter().map(|part| Reply::bulk(part.to_string())).collect())
             }
             (b"GET", [key]) => self.get(key),
+            (b"DBSIZE", []) => Reply::Integer(i64::try_from(self.live_keys().len()).unwrap_or(i64::MAX)),
+            (b"GETRANGE", [key, start, end]) => {
+                let number = |text: &[u8]| str::from_utf8(text).ok().and_then(|text| text.parse::<usize>().ok());
+                match (self.get(key), number(start), number(end)) {
+                    (Reply::Bulk(value), Some(start), Some(end)) => {
+                        Reply::bulk(value.get(start..value.len().min(end + 1)).unwrap_or_default())
+                    }
+                    (Reply::Nil, ..) => Reply::bulk(""),
+                    (error @ Reply::Error(_), ..) => error,
+                    _ => Reply::error("ERR value is not an integer or out of range"),
+                }
+            }
             (b"MGET", keys) => {
                 // Other types count as missing.
                 let value = |key: &Vec<u8>| match self.get(key) {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::cluster::{Member, PORT};
 use super::crash::Crash;
 use super::keyspace::Keyspace;
+use super::process::Process;
 use super::resp::{Command, Reply, take_command};
 use super::script::{Script, Scripts};
 use crate::lock;
@@ -29,6 +30,7 @@ pub struct Server {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) keyspace: Keyspace,
+    pub(super) process: Process,
     member: Option<Member>,
     pub(super) is_full: bool,
     pub(super) is_replica: bool,
@@ -149,8 +151,12 @@ impl Server {
             (b"CLIENT" | b"SELECT" | b"READONLY", _) => Reply::ok(),
             (b"INFO", _) => {
                 let state = lock(&self.state);
-                let version = state.version().name();
-                let safe = || Reply::bulk(format!("redis_version:{version}\r\nrole:master\r\naof_enabled:1\r\n"));
+                let (version, process) = (state.version().name(), state.process.info(&self.name));
+                let safe = || {
+                    let in_cluster = u8::from(state.member.is_some());
+                    let rest = format!("role:master\r\naof_enabled:1\r\ncluster_enabled:{in_cluster}\r\n");
+                    Reply::bulk(format!("redis_version:{version}\r\n{process}{rest}"))
+                };
                 state.info.clone().unwrap_or_else(safe)
             }
             (b"ROLE", []) if lock(&self.state).is_replica => {
@@ -162,6 +168,14 @@ impl Server {
                 Some(member) => member.ranges(client),
                 None => Reply::error("ERR This instance has cluster support disabled"),
             },
+            (b"CLUSTER", [what]) if what.eq_ignore_ascii_case(b"NODES") => match &lock(&self.state).member {
+                Some(member) => member.nodes(client),
+                None => Reply::error("ERR This instance has cluster support disabled"),
+            },
+            (b"SCAN", arguments) => {
+                let state = lock(&self.state);
+                state.process.scan(&self.name, state.keyspace.live_keys(), arguments)
+            }
             (b"EVAL" | b"EVALSHA", [script, count, rest @ ..]) => {
                 if let Some(refusal) = lock(&self.state).refusal {
                     return Reply::error(refusal);
