@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use harness::with;
 use history::Rng;
-use history::inbox::SECRET;
+use history::inbox::{Class, SECRET};
 use idempotent_sqs::idempotency::{AcquireRequest, Fence, Work as _};
 use idempotent_sqs::{Claim, Fingerprint, Key};
 use idempotent_sqs_postgres::{Database, DatabaseSettings, Inbox, InboxSettings};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::calls::{Call, Told};
 use super::operator;
-use super::plan::{AtCommit, Before, Plan, What};
+use super::plan::{AtCommit, Before, Case, OnFailure, Plan, What};
 use super::work::{Hosts, Input, Worker};
 use super::world::{MAX_SESSION, World};
 use crate::{lock, network};
@@ -73,6 +73,8 @@ pub const KINDS: [Kind; 11] = [
     Kind { consumer: BRIEF, timeout: SHORT, cleanup_one_in: 2, ..KIND },
     Kind { has_password: true, password_takes: LONGER, timeout: SHORT, ..KIND },
 ];
+
+const FIRST_RIVAL: usize = 1000;
 
 pub const CONSUMERS: [&str; 4] = ["payments", "invoices", "refunds", BRIEF];
 
@@ -139,6 +141,9 @@ impl Caller {
             let key = format!("key-{}", call / 4);
             let payload = u64::from(rng.happens(120));
             let number = u8::try_from(rng.draw(1..9)).expect("it is small");
+            if plan.fails_late() {
+                tokio::spawn(do_meanwhile(Arc::clone(&self.world), self.kind.consumer, key.clone()));
+            }
             self.call(&key, payload, number, plan).await;
             sleep(rng.ms(1..150)).await;
         }
@@ -238,7 +243,24 @@ impl Caller {
     }
 }
 
+/// Does the work of a call that fails late: it waits for the row of that call.
+async fn do_meanwhile(world: Arc<World>, consumer: &'static str, key: String) {
+    sleep(Duration::from_millis(12)).await;
+    // No other caller has this number.
+    let number = FIRST_RIVAL + usize::try_from(world.next_fence()).expect("it is small");
+    let rival = Caller::new(number, Kind::last(consumer), &world);
+    rival.call(&key, 0, 1, Plan::plain(What::Attempt, Duration::from_secs(3))).await;
+}
+
 impl Plan {
+    /// Whether its permanent failure is recorded late.
+    fn fails_late(&self) -> bool {
+        self.what == What::Attempt
+            && self.case == Case::Fail(Class::Permanent)
+            && self.on_failure == OnFailure::Late
+            && self.before == Before::Nothing
+    }
+
     fn is_unreachable(&self) -> bool {
         self.before == Before::Unreachable
             || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { unreachable: Duration::MAX, .. })

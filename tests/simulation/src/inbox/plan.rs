@@ -97,7 +97,7 @@ pub enum OnFailure {
     LostReply,
     /// The transaction begins on another connection, after a session that ends.
     SessionEnds,
-    /// The transaction begins late: others, which have waited for the row, do the work meanwhile.
+    /// The transaction begins late: a caller that has waited for the row does the work meanwhile.
     Late,
 }
 
@@ -163,6 +163,9 @@ impl Plan {
         let before = before(rng, timeout, is_alone);
         if what != What::Attempt {
             return Self { before, ..plain };
+        }
+        if is_alone && rng.happens(40) {
+            return Self { case: Case::Fail(Class::Permanent), on_failure: OnFailure::Late, ..plain };
         }
         let case = case(rng, is_alone);
         // Other works do not get so far, or have another reason to fail.
