@@ -6,7 +6,7 @@
 
 mod removals;
 mod scans;
-mod truth;
+pub mod truth;
 
 use std::time::Duration;
 

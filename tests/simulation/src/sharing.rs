@@ -2,7 +2,9 @@
 //! Each seed does one of these after another, each with a cluster and a client of its own. There are no other faults.
 //!
 //! - `moves`: slots that move
+//! - `leases`: leases of several lengths
 
+mod leases;
 mod moves;
 
 use std::time::Duration;
@@ -56,7 +58,7 @@ const OF_CALL: [&str; 3] = [
 pub async fn share_calls(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x54a2);
     let mut wrong = Vec::new();
-    for number in 0..8 {
+    for number in 0..9 {
         let sharer = Sharer::start(number);
         lines::take();
         let (what, faults) = match number {
@@ -67,6 +69,7 @@ pub async fn share_calls(seed: u64) -> Vec<String> {
             4 => ("passing state", sharer.refuse_all_calls(rng).await),
             5 => ("moving slot", sharer.acquire_in_a_moving_slot().await),
             6 => ("given up", sharer.give_up().await),
+            7 => ("mixed leases", sharer.mix_leases(rng).await),
             _ => ("unreachable", sharer.dial_in_vain().await),
         };
         let faults = faults.into_iter().chain(sharer.wrong_pings());

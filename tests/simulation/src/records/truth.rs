@@ -7,7 +7,7 @@ use idempotent_sqs::idempotency::{Failure, Fence, StoredResult};
 use idempotent_sqs::stores::redis::records::{ExpectedRecord, ExpectedState, Lease, RecordStateView, RecordView};
 
 /// The bytes of a record, if the value is one.
-pub(super) fn record_in(value: Option<&Value>) -> Option<&[u8]> {
+pub fn record_in(value: Option<&Value>) -> Option<&[u8]> {
     let Some(Value::String(bytes)) = value else { return None };
     let is_record = match bytes.get(..2)? {
         b"P\x01" | b"F\x01" => bytes.len() == 52,
@@ -22,7 +22,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// What identifies this record for its removal.
-pub(super) fn seen(record: &[u8]) -> ExpectedRecord {
+pub fn seen(record: &[u8]) -> ExpectedRecord {
     let state = match record[0] {
         b'P' => ExpectedState::Processing,
         b'C' => ExpectedState::Completed,
@@ -36,17 +36,17 @@ fn failure(record: &[u8]) -> Failure {
 }
 
 /// When the lease of a record in PROCESSING ends, since 1970.
-pub(super) fn lease_end(record: &[u8]) -> Option<Duration> {
+pub fn lease_end(record: &[u8]) -> Option<Duration> {
     (record[0] == b'P').then(|| Duration::from_millis(number(&record[44..])))
 }
 
 /// The time since 1970.
-pub(super) fn now() -> Duration {
+pub fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970")
 }
 
 /// Whether the view is that of this record, at a moment between `from` and now.
-pub(super) fn is_view_of(view: &RecordView, record: &[u8], from: Duration) -> bool {
+pub fn is_view_of(view: &RecordView, record: &[u8], from: Duration) -> bool {
     let until = now();
     let is_state = match view.state {
         RecordStateView::Processing { recovery, lease } => {
