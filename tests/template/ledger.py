@@ -158,9 +158,18 @@ class Functions(unittest.TestCase):
                 self.assertEqual(variables["DATABASE_IAM"], "true" if name == "a user of RDS" else "false")
 
     def test_a_serverless_cache_without_its_name_is_refused(self):
-        refused = ledger(RedisIamServerless="true").refused_by()
+        refused = ledger(RedisIamServerless="true", RedisCluster="true").refused_by()
         self.assertEqual(refused, ["RedisIamServerless requires RedisIamCache."])
-        self.assertFalse(ledger(RedisIamServerless="true", RedisIamCache="orders-cache").refused_by())
+
+    def test_a_serverless_cache_without_the_cluster_protocol_is_refused(self):
+        refused = ledger(RedisIamServerless="true", RedisIamCache="orders-cache").refused_by()
+        self.assertEqual(refused, ["RedisIamServerless requires RedisCluster to be true."])
+
+    def test_two_ways_to_sign_in_to_redis_are_refused(self):
+        both = REDIS_SIGN_INS["a secret for Redis"] | REDIS_SIGN_INS["a user of a node-based cache"]
+        self.assertEqual(ledger(**both).refused_by(), ["RedisSecretArn and RedisIamCache are mutually exclusive."])
+        for parameters in REDIS_SIGN_INS.values():
+            self.assertFalse(ledger(**parameters).refused_by())
 
     def test_two_ways_to_sign_in_to_the_database_are_refused(self):
         both = DATABASE_SIGN_INS["a secret for the database"] | DATABASE_SIGN_INS["a user of RDS"]
