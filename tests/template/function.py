@@ -175,7 +175,8 @@ class Function(unittest.TestCase):
         self.assertNotIn("Default", parameter("TargetUrl"))
 
     def test_a_password_in_a_url_is_refused_or_not_shown(self):
-        for url in "rediss://user:secret@redis.example.com", "redis://:secret@redis.example.com":
+        of_sentinels = "rediss+sentinel://redis.example.com/main?sentinel_password=secret"
+        for url in "rediss://user:secret@redis.example.com", "redis://:secret@redis.example.com", of_sentinels:
             self.assertIsNone(re.search(parameter("RedisUrl")["AllowedPattern"], url))
         for name in "RedisUrl", "DatabaseUrl":
             self.assertIs(parameter(name, LEDGER).get("NoEcho"), True)

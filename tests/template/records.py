@@ -157,6 +157,13 @@ class Users(unittest.TestCase):
         for given in {"CacheNodeType": "cache.m7g.large"}, {"SnapshotName": "last-night"}:
             self.assertTrue(deployed(**RECORDS["its own Redis"], **given).refused_by())
 
+    def test_a_redis_of_ones_own_is_a_server_or_has_sentinels(self):
+        pattern = parameter("RedisUrl")["AllowedPattern"]
+        for good in "redis://a", "rediss://a:6379/2", "redis+sentinel://a,b:1/main", "rediss+sentinel://[::1],b/main/2":
+            self.assertTrue(re.search(pattern, good), good)
+        for bad in "a:6379", "http://a", "redis://", "redis+sentinels://a/main":
+            self.assertIsNone(re.search(pattern, bad), bad)
+
     def test_credentials_are_a_secret_or_a_user_and_its_cache(self):
         secret, user = (RECORDS[f"its own {name}"]["RedisCredentials"] for name in ("Redis with a secret", "ElastiCache with IAM"))
         pattern = parameter("RedisCredentials")["AllowedPattern"]
