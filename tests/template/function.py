@@ -1,6 +1,7 @@
 """The function: how it is built, and its environment variables from the parameters, of both templates."""
 
 import re
+import time
 import unittest
 
 from template import LEDGER, MAIN, QUEUES, RECORDS, ROOT, combinations, deployed, ledger, parameter, source
@@ -87,7 +88,7 @@ class Function(unittest.TestCase):
             return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
         strings = {"TargetUrl": "http://x", "RedisUrl": "redis://x", "DatabaseUrl": "postgres://x"}
-        strings |= {"CacheNodeType": "cache.m7g.large"}
+        strings |= {"CacheNodeType": "cache.m7g.large", "IdempotencyKey": "body:/x"}
         strings |= {name: "arn:aws:secretsmanager:x" for name in ("RedisSecretArn", "DatabaseSecretArn")}
         seen = set()
         for path, own in {MAIN: {"RedisUrl": "redis://redis.example.com"}, LEDGER: {}}.items():
@@ -103,6 +104,56 @@ class Function(unittest.TestCase):
                         seen.add((path, function, name))
         for path, function, least in (MAIN, "Function", 5), (LEDGER, "LedgerFunction", 9), (LEDGER, "BackfillFunction", 8):
             self.assertGreaterEqual(len([name for *where, name in seen if where == [path, function]]), least)
+
+    def test_the_sources_of_the_key_are_those_that_it_accepts(self):
+        pattern = parameter("IdempotencyKey")["AllowedPattern"]
+        good = [
+            "",
+            parameter("IdempotencyKey")["Default"],
+            "messageId",
+            "deduplicationId",
+            "attribute:messageId,body:/messageId,messageId",
+            "attribute:awsome.Order-Id_2",
+            "body:/,body:/orders/0/a~1b~0 $",
+            " attribute: Payment-Id ,\tbody: /id, deduplicationId , messageId ",
+        ]
+        bad = [
+            "messageId,attribute:X",
+            "messageId , body:/id",
+            "body:/id,messageId,deduplicationId",
+            "messageId,messageId",
+            "messageid",
+            "header:X",
+            "Payment-Id",
+            "attribute:",
+            "attribute:Payment Id",
+            "attribute:.a",
+            "attribute:a.",
+            "attribute:a..b",
+            "attribute:AWS.a",
+            "attribute:amaZon.a",
+            "body:",
+            "body:id",
+            "body:/a~2",
+            "body:/a~",
+            "body:/a;messageId,,messageId",
+            "deduplicationId messageId",
+            ",messageId",
+            "attribute:X,",
+        ]
+        for sources in good:
+            self.assertTrue(re.search(pattern, sources), sources)
+        for sources in bad:
+            self.assertIsNone(re.search(pattern, sources), sources)
+
+    def test_a_long_list_of_sources_is_checked_at_once(self):
+        # 4096 characters are the most that a parameter may have.
+        spaces = " " * 100
+        for part in f"body:/{spaces},", f"attribute:a{spaces},{spaces}", "body:/~0~1", "attribute:a.a.":
+            sources = (part * 4096)[:4095] + "~"
+            before = time.process_time()
+            self.assertIsNone(re.search(parameter("IdempotencyKey")["AllowedPattern"], sources), part)
+            self.assertLess(time.process_time() - before, 1, part)
 
     def test_it_finds_its_records_where_they_are(self):
         expected = {
