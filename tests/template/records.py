@@ -60,6 +60,24 @@ class Nodes(unittest.TestCase):
         self.assertEqual(restored["SnapshotArnsToRestore"], [arn])
         self.assertNotIn("SnapshotArnsToRestore", SERVERLESS.properties("ServerlessCache"))
 
+    def test_a_node_that_is_not_durable_is_refused_with_the_profile_durable(self):
+        # https://docs.aws.amazon.com/AmazonElastiCache/latest/dg/Durability.Limitations.html
+        durable = [f"cache.{family}.large" for family in ("r6g", "r7g", "m6g", "m7g", "c7gn")]
+        # https://docs.aws.amazon.com/AmazonElastiCache/latest/dg/CacheNodes.SupportedTypes.html
+        sizes = {
+            "t2 t3 t4g": "micro small medium",
+            "m4": "large xlarge 2xlarge 4xlarge 10xlarge",
+            "m5 r5": "large xlarge 2xlarge 4xlarge 12xlarge 24xlarge",
+            "r4": "large xlarge 2xlarge 4xlarge 8xlarge 16xlarge",
+            "r6gd": "xlarge 2xlarge 4xlarge 8xlarge 12xlarge 16xlarge",
+        }
+        others = [f"cache.{f}.{size}" for fs, each in sizes.items() for f in fs.split() for size in each.split()]
+        refusal = ["No node of the families t2, t3, t4g, m4, m5, r4, r5 and r6gd is durable."]
+        for node in durable + others:
+            refused = deployed(Profile="durable", CacheNodeType=node).refused_by()
+            self.assertEqual(refused, refusal if node in others else [], node)
+            self.assertEqual(deployed(CacheNodeType=node).refused_by(), [], node)
+
     def test_a_failover_loses_no_record(self):
         self.assertEqual(self.cache()["Durability"], "sync")
         self.assertGreaterEqual(float(self.cache()["EngineVersion"]), 9.0, "the first with durability")
