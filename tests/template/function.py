@@ -181,6 +181,12 @@ class Function(unittest.TestCase):
         iam = iam | {"RedisCredentials": iam["RedisCredentials"].replace("replicationgroup", "serverlesscache")}
         self.assertEqual(signs_in(**iam), [url, "true", "", "orders", "orders-cache", "true"])
 
+    def test_a_serverless_cache_has_the_cluster_protocol_without_being_told(self):
+        own = RECORDS["its own ElastiCache with IAM"] | {"RedisCluster": "false"}
+        self.assertEqual(deployed(**own).variables()["REDIS_CLUSTER"], "false")
+        serverless = own | {"RedisCredentials": own["RedisCredentials"].replace("replicationgroup", "serverlesscache")}
+        self.assertEqual(deployed(**serverless).variables()["REDIS_CLUSTER"], "true")
+
     def test_it_knows_the_dead_letter_queue_that_there_is(self):
         for stack in deployed(), deployed(Queue="fifo"), ledger():
             for function in stack.of_type("AWS::Lambda::Function").keys() - {"BackfillFunction"}:

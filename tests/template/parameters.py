@@ -6,7 +6,7 @@ import unittest
 from template import LEDGER, MAIN, NESTED, ROOT, as_list, combinations, deployed, source, transformed
 
 # Each template, and the page that describes its parameters.
-MOST_LINES = 685
+MOST_LINES = 690
 PAGES = {MAIN: ROOT / "docs/deploy.md", LEDGER: ROOT / "examples/ledger/README.md"}
 
 
