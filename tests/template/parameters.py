@@ -1,9 +1,9 @@
-"""The parameters of all templates: few, described, used, documented and valid in every combination; and the outputs."""
+"""The parameters of all templates: few, described, used, documented and valid in every combination; the rules and the outputs."""
 
 import re
 import unittest
 
-from template import LEDGER, MAIN, NESTED, ROOT, as_list, combinations, deployed, source, transformed
+from template import LEDGER, MAIN, NESTED, RECORDS, ROOT, as_list, combinations, deployed, source, transformed
 
 # Each template, and the page that describes its parameters.
 MOST_LINES = 690
@@ -25,6 +25,17 @@ def names_in(node):
                 yield value[0]
             else:
                 yield from names_in(value)
+
+
+def keys_in(node):
+    """Every key, which in a rule is the name of a function."""
+    if isinstance(node, list):
+        for item in node:
+            yield from keys_in(item)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield key
+            yield from keys_in(value)
 
 
 def parameters(paths=PAGES):
@@ -87,6 +98,29 @@ class Parameters(unittest.TestCase):
         for path, name, spec in parameters():
             default = {None: "required", "": ""}.get(spec.get("Default"), f"`{spec.get('Default')}`")
             self.assertIn(f"| `{name}` | {default} | {spec['Description']} |", PAGES[path].read_text().splitlines())
+
+
+class Rules(unittest.TestCase):
+    def test_they_use_only_functions_that_cloudformation_has_in_rules(self):
+        # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/intrinsic-function-reference-rules.html
+        known = {"And", "Contains", "EachMemberEquals", "EachMemberIn", "Equals", "Not", "Or"}
+        known = {"Ref"} | {f"Fn::{name}" for name in known}
+        for path in PAGES:
+            for name, rule in transformed(path)["Rules"].items():
+                tests = [rule.get("RuleCondition", True), *(each["Assert"] for each in rule["Assertions"])]
+                self.assertEqual(set(keys_in(tests)) - known, set(), name)
+
+    def test_what_they_cannot_see_is_an_error_at_the_start_that_the_page_names(self):
+        section = PAGES[MAIN].read_text().split("### What is not refused\n")[1].split("\n### ")[0]
+        errors = re.findall(r"^\| `.*\| `(.*)` \|$", section, re.MULTILINE)
+        self.assertEqual(len(errors), 3)
+        program = re.sub(r"\\\n\s*", "", (ROOT / "src/config/redis.rs").read_text())
+        for error in errors:
+            self.assertIn(f'"{error}', program)
+        iam = RECORDS["its own ElastiCache with IAM"]
+        sentinel, plain = ({"RedisUrl": url} for url in ("rediss+sentinel://a,b/main", "redis://redis.example.com"))
+        for parameters in sentinel | {"RedisCluster": "true"}, iam | sentinel, iam | plain:
+            self.assertEqual(deployed(**parameters).refused_by(), [])
 
 
 class Combinations(unittest.TestCase):
