@@ -91,6 +91,18 @@ async fn a_response_does_not_wait_for_a_visibility_change_without_a_reply() {
     function.logs("visibility timeouts were not changed").await;
 }
 
+/// A change may take three seconds, if there is time.
+#[tokio::test]
+async fn an_invocation_ends_in_time_although_a_visibility_change_has_no_reply() {
+    let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
+    fixture.webhook.respond(Answer::status(500));
+    let function = fixture.function().await;
+    let began = Instant::now();
+    let failures = function.begin(event([pay("m1", "pay_1")]), Duration::from_millis(1500)).failures().await;
+    assert_eq!(failures, ["m1"]);
+    assert!(began.elapsed() < Duration::from_millis(2900), "{:?}", began.elapsed());
+}
+
 #[tokio::test]
 async fn a_failed_message_without_receipt_handle_or_arn_is_still_reported() {
     let fixture = Fixture::start().await;

@@ -29,6 +29,7 @@
 //! - `shards`: batches on a store whose parts fail separately
 //! - `deleted`: messages whose payload was deleted, and lists of keys
 //! - `late_results`: large results that a redelivery finds while S3 hangs
+//! - `freezes`: works of a process that does not run for some time
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
@@ -59,6 +60,7 @@ mod deleted;
 mod deployments;
 pub mod deterministic;
 mod faults;
+mod freezes;
 mod function;
 mod http;
 mod identity;

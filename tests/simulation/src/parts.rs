@@ -6,6 +6,7 @@ use crate::backfill::copy_rows;
 use crate::batches::run_batches;
 use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
+use crate::freezes::freeze_works;
 use crate::identity::{read_secrets, sign_tokens, wait_for_login};
 use crate::inbox::use_inbox;
 use crate::inputs::read_inputs;
@@ -27,6 +28,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("shared calls", share_calls(seed).await),
         ("records", Box::pin(view_records(seed)).await),
         ("memory", contend_in_memory(seed, directory).await),
+        ("freeze", freeze_works(seed).await),
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
         ("store error", Box::pin(fail_store(seed)).await),
