@@ -199,6 +199,9 @@ impl Caller {
         if plan.is_unreachable() {
             // The way to the server is closed until then.
             sleep_until(ends.max(begun + 2 * self.kind.timeout)).await;
+        } else if let AtCommit::Lost { unreachable, .. } = plan.at_commit {
+            // The call may have ended before.
+            sleep(unreachable).await;
         }
         self.world.server.forget_failures(&self.hosts.server);
         network::disarm_host(&self.hosts.caller);

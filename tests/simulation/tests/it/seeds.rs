@@ -17,6 +17,7 @@ const FOUND: &[(u64, &str)] = &[
     (107, "a connection that was replaced after a wait for several locks was taken for one opened without a reason"),
     (149, "connections of a cluster that only signed in together were expected to have different logins"),
     (160, "a call that is done, as the server crashed at the commit of another one, was expected to fail"),
+    (186, "a partition that outlasted its call kept the next one from the server, which was expected to reach it"),
     (235, "the checker searched for minutes after conflicts whose replies had taken seconds"),
     (389, "records of a shared call that reached two nodes of a cluster counted as not executed"),
     (445, "the clock stood still while the client library tried again without a pause"),
