@@ -83,7 +83,8 @@ async fn a_session_that_is_terminated_during_the_work_is_not_counted() {
 #[tokio::test]
 async fn a_statement_that_an_operator_cancels_is_not_counted() {
     let base = base().await;
-    let asleep = "FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' \
+    // Before it sleeps, a session that has only parsed the statement ignores the cancellation.
+    let asleep = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep' \
                   AND query LIKE 'SELECT pg_sleep(600)%'";
     let (slow, idempotency) = (also(&base, "SELECT pg_sleep(600)"), flushed());
     let (report, ()) = soon(async {
