@@ -91,8 +91,7 @@ class Demo:
 
     def outcomes(self):
         """The function's log lines on messages since the previous event."""
-        lines = [line for line in self.emulator.lines()[self.lines_read :] if '"outcome":' in line]
-        return [json.loads(line)["fields"] for line in lines]
+        return outcomes(self.emulator.lines()[self.lines_read :])
 
     def send(self, event, records=None, invocation=None, hold=None):
         """Sends the event unless it is already sent, prints the results and compares them with the expected ones. A call
@@ -112,6 +111,15 @@ class Demo:
         print(f"\n  webhook calls  {', '.join(calls) or 'none'}\n  response       {invocation.body}", flush=True)
         if differences := compare(self.expected[event]["messages"], results, calls, invocation.body):
             raise Failed("\n  ".join([f"{event}: the results differ from scripts/expected.json", *differences]))
+
+
+def outcomes(lines):
+    """The fields of the function's log lines on messages.
+
+    `cargo run` of the other instance writes to the same log, and a line of the function can stand in the middle of
+    its line: `     Running{"level":…`."""
+    logged = [line[line.index('{"') :] for line in lines if '"outcome":' in line]
+    return [json.loads(line)["fields"] for line in logged]
 
 
 class Result:

@@ -1,7 +1,8 @@
-"""Tests of the scripts behind `make run` and `make test`: the function's environment, and which versions they need."""
+"""Tests of the scripts behind `make run` and `make test`: the function's environment and log, and which versions they need."""
 
 import contextlib
 import io
+import json
 import os
 import re
 import sys
@@ -26,6 +27,14 @@ class Environment(unittest.TestCase):
             settings = run.settings("redis://127.0.0.1:1", "http://127.0.0.1:2")
         self.assertEqual([name for name, value in settings.items() if value == "of the user"], [])
         self.assertEqual(settings["PATH"], os.environ["PATH"])
+
+
+class Log(unittest.TestCase):
+    def test_the_outcomes_are_read_although_cargo_writes_to_the_same_log(self):
+        fields = {"message_id": "4ced88ee", "outcome": "ACQUIRED"}
+        line = json.dumps({"level": "INFO", "fields": fields}, separators=(",", ":"))
+        lines = [line, f"     Running{line}", " `target/debug/idempotent-sqs`", " INFO spawning function instance"]
+        self.assertEqual(run.outcomes(lines), [fields, fields])
 
 
 class Versions(unittest.TestCase):
