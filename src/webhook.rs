@@ -124,6 +124,11 @@ impl Work<Message> for Webhook {
         // A body that was not read is returned as a result that is too large to be kept.
         Ok(body.unwrap_or_else(|| vec![0; claim.max_kept_result() + 1]))
     }
+
+    /// [`WebhookSettings::timeout`], and 100 ms.
+    fn longest_run(&self, _message: &Message) -> Duration {
+        self.settings.timeout.saturating_add(MARGIN)
+    }
 }
 
 /// The call ends this long before the core would cancel the work, which would make the attempt uncertain.
@@ -146,6 +151,17 @@ fn header_value(key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_takes_its_timeout_and_the_margin_before_the_deadline() {
+        let longest = |timeout| {
+            let mut settings = WebhookSettings::new("https://pay.example".parse().unwrap());
+            settings.timeout = timeout;
+            Webhook::new(settings).longest_run(&Message::default())
+        };
+        assert_eq!(longest(Duration::from_secs(10)), Duration::from_millis(10_100));
+        assert_eq!(longest(Duration::MAX), Duration::MAX);
+    }
 
     #[test]
     fn a_key_of_visible_ascii_is_sent_unchanged() {

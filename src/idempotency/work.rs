@@ -73,6 +73,16 @@ pub trait Work<T: ?Sized>: Send + Sync {
         ""
     }
 
+    /// The longest time that a run with this input takes, because it ends by a timeout of its own. A message for which
+    /// less is left before the deadline is not started but delivered again, because cancelled work may have taken effect.
+    /// More than half of the time of a batch counts as this half, and its first message is always started, so that each
+    /// batch makes progress. Only batches of SQS use it. By default zero: a message is started as long as any time is
+    /// left.
+    fn longest_run(&self, input: &T) -> Duration {
+        let _ = input;
+        Duration::ZERO
+    }
+
     /// For `Work` implementations that record their effect themselves, in the same transaction as the effect.
     #[doc(hidden)]
     fn own_record(&self) -> Option<&dyn OwnRecord<T>> {
@@ -137,6 +147,10 @@ macro_rules! impl_work_for_pointer {
 
             fn receiver<'a>(&'a self, input: &'a T) -> &'a str {
                 (**self).receiver(input)
+            }
+
+            fn longest_run(&self, input: &T) -> Duration {
+                (**self).longest_run(input)
             }
 
             fn own_record(&self) -> Option<&dyn OwnRecord<T>> {

@@ -1,6 +1,7 @@
 //! What happened to each message, and why.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use tracing::Span;
 
@@ -140,9 +141,12 @@ impl MessageReport {
         Self::without_claim(MessageOutcome::NotProcessed, disposition, reason)
     }
 
-    /// No time was left to start the message. It is redelivered after the queue's visibility timeout.
-    pub(super) fn no_time(reason: &'static str) -> Self {
-        Self::not_processed(Disposition::Redeliver { after: None }, reason)
+    /// Too little time was left to start the message. It is redelivered after the queue's visibility timeout, or at once
+    /// on a FIFO queue if work of the batch was started: its group waits for it, and invocations that follow each other
+    /// make progress.
+    pub(super) fn no_time(message: &Message, started: bool) -> Self {
+        let after = (message.is_fifo() && started).then_some(Duration::ZERO);
+        Self::not_processed(Disposition::Redeliver { after }, "too little time was left to start the work")
     }
 
     /// The message was not started, because the store or its receiver is unavailable.
@@ -200,10 +204,12 @@ impl MessageReport {
     }
 
     /// How long the first message of a group waits in such an invocation. It keeps its delay, because an in-batch
-    /// duplicate of it waits longer than that.
+    /// duplicate of it waits longer than that. One that would come at once has none.
     pub(super) fn first_in_outage(&self, message: &Message) -> Disposition {
         match self.disposition {
-            Disposition::Redeliver { after: Some(_) } if self.outcome != MessageOutcome::InBatchDuplicate => {
+            Disposition::Redeliver { after: Some(after) }
+                if !after.is_zero() && self.outcome != MessageOutcome::InBatchDuplicate =>
+            {
                 self.disposition
             }
             Disposition::Redeliver { after: _ } | Disposition::Done | Disposition::DeadLetter => {
@@ -269,9 +275,19 @@ mod tests {
     }
 
     #[test]
+    fn a_message_of_a_group_that_would_come_at_once_is_backed_off_by_an_invocation_that_fails() {
+        let queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into());
+        let message = Message { queue_arn, ..Message::default() };
+        let report = MessageReport::no_time(&message, true);
+        assert_eq!(report.disposition, Disposition::Redeliver { after: Some(Duration::ZERO) });
+        let now = report.first_in_outage(&message);
+        assert!(matches!(now, Disposition::Redeliver { after: Some(after) } if !after.is_zero()), "{now:?}");
+    }
+
+    #[test]
     fn a_message_that_is_done_is_not_acknowledged_by_an_invocation_that_fails() {
         for disposition in [Disposition::Done, Disposition::DeadLetter, Disposition::Redeliver { after: None }] {
-            let report = MessageReport { disposition, ..MessageReport::no_time("known before") };
+            let report = MessageReport { disposition, ..MessageReport::no_time(&Message::default(), false) };
             let backoff = Disposition::back_off(&Message::default());
             let MessageReport { disposition: now, reason, .. } = report.in_outage(backoff);
             assert!(matches!(now, Disposition::Redeliver { after: Some(_) }), "{now:?}");

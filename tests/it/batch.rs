@@ -11,7 +11,9 @@ mod parts;
 mod receivers;
 mod redelivery;
 mod store_failures;
+mod time;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use harness::with;
@@ -60,6 +62,12 @@ fn settings() -> BatchSettings {
 
 fn batch<S: Store, W: Work<Message>>(store: S, work: &W) -> Batch<S, &W> {
     Batch::new(Idempotency::new(store, Policy::default()), work, settings())
+}
+
+/// A batch that runs one message at a time.
+fn one_by_one<S: Store, W: Work<Message>>(store: S, work: &W) -> Batch<S, &W> {
+    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
+    Batch::new(Idempotency::new(store, Policy::default()), work, settings)
 }
 
 async fn run<S: Store, W: Work<Message>>(batch: &Batch<S, W>, messages: &[Message]) -> Vec<MessageReport> {

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::successors;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::Batch;
@@ -34,6 +35,8 @@ pub(super) struct Run<'a, S, W> {
     pub(super) keys: Vec<Result<Key, MessageReport>>,
     pub(super) lanes: Lanes,
     pub(super) deadline: Deadline,
+    /// Half of the time from the start of the batch to [`Deadline::work`].
+    half: Duration,
     /// `None` measures nothing.
     pub(super) timings: Option<&'a Timings>,
     pub(super) owners: Owners,
@@ -59,6 +62,8 @@ pub(super) struct Run<'a, S, W> {
     pub(super) outages: Outages,
     /// Acquires without a reply, whose records are released while the others go on.
     unanswered: UnboundedSender<FailedAcquire>,
+    /// Whether any work was started.
+    pub(super) started: AtomicBool,
     /// Whether any work ran, or any dead letter was sent.
     pub(super) ran: AtomicBool,
     /// Whether the send of a dead letter failed slowly. No further one is sent.
@@ -86,6 +91,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let known = |payload| KeySource::independent_of_s3(&batch.settings.keys, payload);
         let keys: Vec<_> =
             messages.iter().zip(&payloads).map(|(message, payload)| key_of(message, payload, known(payload))).collect();
+        let none = MessageReport::not_processed(Disposition::Redeliver { after: None }, "not processed");
         let concurrency = batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS);
         Self {
             batch,
@@ -96,6 +102,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             keys,
             lanes: Lanes::of(messages),
             deadline,
+            half: deadline.work.saturating_duration_since(Instant::now()) / 2,
             timings,
             owners: Owners::random(),
             received: SystemTime::now(),
@@ -104,9 +111,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             slots: Semaphore::new(concurrency),
             probe_slots: Semaphore::new(concurrency),
             payload_slots: Semaphore::new(concurrency),
-            reports: Mutex::new(vec![MessageReport::no_time("not processed"); messages.len()]),
+            reports: Mutex::new(vec![none; messages.len()]),
             outages: Outages::default(),
             unanswered,
+            started: AtomicBool::new(false),
             ran: AtomicBool::new(false),
             letters_fail_slowly: AtomicBool::new(false),
         }
@@ -210,13 +218,23 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         if self.outages.affect(key.map(|key| self.part(key))) {
             return Some(MessageReport::backed_off(message, "the idempotency store is unavailable"));
         }
-        self.deadline.has_passed().then(|| {
+        (!self.has_time_for(message)).then(|| {
             if self.receivers.is_known_unavailable(receiver) {
-                MessageReport::backed_off(message, "the deadline passed, and its receiver is unavailable")
+                MessageReport::backed_off(message, "too little time was left, and its receiver is unavailable")
             } else {
-                MessageReport::no_time("the deadline passed before the work started")
+                MessageReport::no_time(message, self.started.load(Ordering::Relaxed))
             }
         })
+    }
+
+    /// Whether the work on this message can end before its deadline, or is the first of the batch. More than half of
+    /// the time that the batch had at its start is not asked for, so that a function with a short timeout can run more
+    /// than one message.
+    fn has_time_for(&self, message: &Message) -> bool {
+        let left = self.deadline.work.saturating_duration_since(Instant::now());
+        // A panic concerns only its own message, which then has no longest time.
+        let longest = || catch(|| self.batch.work.longest_run(message)).unwrap_or_default();
+        !left.is_zero() && (!self.started.load(Ordering::Relaxed) || left >= self.half || left >= longest())
     }
 
     /// The report if this message with this key to this receiver must not be started.

@@ -112,6 +112,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             // Found while this message was being acquired.
             AttemptResult::NotRun(WorkError::unavailable(RECEIVER_UNAVAILABLE))
         } else {
+            self.started.store(true, Ordering::Relaxed);
             let began = timings.map(|_| Instant::now());
             let result = idempotency.attempt_work(&claim, work, message, deadline).await;
             timings.filter(|_| result.ran()).inspect(|timings| timings.work.add_since(began));

@@ -8,19 +8,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{TIME, batch, has_first_backoff, in_group, many, message, outcomes, run, settings};
+use super::{TIME, batch, has_first_backoff, in_group, many, message, one_by_one, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Claim, Deadline, Idempotency, Policy, Recovery, Work, WorkError};
 use idempotent_sqs::sqs::{Batch, Disposition, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
-
-/// A batch that runs one message at a time.
-fn one_by_one<'a>(store: &'a MemoryStore, work: &'a ScriptedWork) -> Batch<&'a MemoryStore, &'a ScriptedWork> {
-    let settings = with!(settings(), concurrency = NonZeroUsize::MIN);
-    Batch::new(Idempotency::new(store, Policy::default()), work, settings)
-}
 
 #[tokio::test]
 async fn once_a_message_finds_its_receiver_unavailable_the_rest_of_the_batch_is_not_sent() {

@@ -159,3 +159,22 @@ async fn a_large_batch_waits_for_three_seconds_at_most_for_changes_without_a_rep
     }
     assert!(lasted[1] < lasted[0] + Duration::from_secs(4), "{lasted:?}");
 }
+
+/// Nothing has failed, and the group waits for the message.
+#[tokio::test]
+async fn a_message_of_a_group_that_could_be_cut_off_is_not_sent_and_comes_at_once() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::Held);
+    let function = fixture.function_with(&[("TARGET_TIMEOUT_MS", "4500")]).await;
+    let records = [pay("m1", "pay_1").group("a"), pay("m2", "pay_2").group("a")];
+    let invocation = function.begin(event(records), Duration::from_secs(6));
+    fixture.webhook.called(1).await;
+    // More than half of the five seconds for work.
+    sleep(Duration::from_millis(2700)).await;
+    fixture.webhook.respond(Answer::status(200));
+    fixture.webhook.respond_for("pay_1", Answer::status(200));
+    assert_eq!(invocation.failures().await, ["m2"]);
+    assert_eq!(fixture.sqs.take(), [("m2".into(), 0)].into());
+    assert_eq!(function.invoke(event([pay("m2", "pay_2").group("a").received(2)])).await, [""; 0]);
+    assert_eq!(fixture.webhook.calls_for("pay_2"), 1);
+}

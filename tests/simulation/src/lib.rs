@@ -30,6 +30,7 @@
 //! - `deleted`: messages whose payload was deleted, and lists of keys
 //! - `late_results`: large results that a redelivery finds while S3 hangs
 //! - `freezes`: works of a process that does not run for some time
+//! - `times`: batches whose messages take more time than an invocation has
 //! - `visibility`: visibility timeouts of messages that were received long ago
 //! - `store_errors`: invocations whose store fails
 //! - `regions`: the regions of dead letters
@@ -93,6 +94,7 @@ mod shards;
 mod sharing;
 mod sqs;
 mod store_errors;
+mod times;
 mod trace;
 mod verdict;
 mod visibility;

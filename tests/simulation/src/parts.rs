@@ -19,6 +19,7 @@ use crate::settings::read_settings;
 use crate::shards::run_on_shards;
 use crate::sharing::share_calls;
 use crate::store_errors::fail_store;
+use crate::times::run_in_little_time;
 use crate::visibility::change_visibility;
 
 /// What is wrong with the parts. They depend on the seed alone.
@@ -33,6 +34,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("letter", write_letters(seed).await),
         ("store error", Box::pin(fail_store(seed)).await),
         ("batch", Box::pin(run_batches(seed)).await),
+        ("time", run_in_little_time(seed).await),
         ("shards", Box::pin(run_on_shards(seed)).await),
         ("deleted payload", Box::pin(deliver_deleted(seed)).await),
         ("late result", Box::pin(find_results(seed)).await),

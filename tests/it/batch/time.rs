@@ -1,0 +1,158 @@
+//! Messages for whose work too little time is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, in_group, many, message, one_by_one, outcomes, run, settings};
+use harness::with;
+use harness::work::{Action, ScriptedWork};
+use idempotent_sqs::idempotency::{
+    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Work, WorkError, work_fn,
+};
+use idempotent_sqs::sqs::{Batch, Disposition, ExtendedClient, KeySource, Message};
+use idempotent_sqs::stores::MemoryStore;
+
+const AT_ONCE: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
+
+/// Work that takes seven seconds, and says that it takes `longest` at most.
+struct SevenSeconds {
+    longest: Duration,
+    work: ScriptedWork,
+}
+
+impl SevenSeconds {
+    fn new(longest: Duration) -> Self {
+        Self { longest, work: ScriptedWork::always(Action::Sleep(Duration::from_secs(7))) }
+    }
+}
+
+impl Work<Message> for SevenSeconds {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        self.work.run(claim, message).await
+    }
+
+    fn longest_run(&self, message: &Message) -> Duration {
+        assert_ne!(message.id, "panics");
+        self.longest
+    }
+}
+
+fn five_of_a_group() -> Vec<Message> {
+    (1..=5).map(|n| in_group("a", &format!("a{n}"), &format!("pay_{n}"))).collect()
+}
+
+/// Half of 29 seconds is the most that is asked for.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_group_whose_work_could_be_cut_off_is_not_started_and_comes_at_once() {
+    for longest in [Duration::from_millis(8001), Duration::from_secs(10), Duration::from_mins(1), Duration::MAX] {
+        let (store, work) = (MemoryStore::default(), SevenSeconds::new(longest));
+        let (batch, messages) = (batch(&store, &work), five_of_a_group());
+        let began = Instant::now();
+        let reports = run(&batch, &messages).await;
+        assert_eq!(outcomes(&reports), ["ACQUIRED", "ACQUIRED", "ACQUIRED", "NOT_PROCESSED", "NOT_PROCESSED"]);
+        assert_eq!(dispositions(&reports)[3..], [AT_ONCE, AT_ONCE]);
+        assert_eq!(
+            (began.elapsed(), &*reports[3].reason),
+            (Duration::from_secs(21), "too little time was left to start the work")
+        );
+        let reports = run(&batch, &messages[3..]).await;
+        assert_eq!(dispositions(&reports), [Disposition::Done; 2]);
+        assert!(work.work.runs().iter().all(|run| run.attempt == 1 && !run.recovery), "{:?}", work.work.runs());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_work_can_end_is_started() {
+    for longest in [Duration::ZERO, Duration::from_secs(8)] {
+        let (store, work) = (MemoryStore::default(), SevenSeconds::new(longest));
+        let reports = run(&batch(&store, &work), &five_of_a_group()).await;
+        assert_eq!(outcomes(&reports)[3..], ["ACQUIRED", if longest.is_zero() { "ACQUIRED" } else { "NOT_PROCESSED" }]);
+        assert_eq!(reports[3].disposition, Disposition::Done);
+    }
+}
+
+/// Each receive of a standard queue would be used up at once.
+#[tokio::test(start_paused = true)]
+async fn on_a_standard_queue_a_message_for_which_too_little_time_is_left_comes_after_the_visibility_timeout() {
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let reports = run(&one_by_one(&store, &work), &many(5)).await;
+    assert_eq!(
+        dispositions(&reports),
+        [Disposition::Done, Disposition::Done, Disposition::Done, QUEUE_TIMEOUT, QUEUE_TIMEOUT]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_longest_run_panics_is_started_as_long_as_any_time_is_left() {
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let messages: Vec<_> =
+        (1..=4).map(|n| with!(message("panics", &format!("pay_{n}")), receive_count = Some(n))).collect();
+    let reports = run(&one_by_one(&store, &work), &messages).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done; 4]);
+}
+
+/// S3 that takes nine seconds.
+#[derive(Debug)]
+struct SlowObjects;
+
+impl ObjectStore for SlowObjects {
+    fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+        Box::pin(async {
+            sleep(Duration::from_secs(9)).await;
+            Ok(b"payload".to_vec())
+        })
+    }
+
+    fn put<'a>(&'a self, _: &'a Location, _: Vec<u8>) -> BoxFuture<'a, Result<(), ObjectError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_message_of_a_batch_is_started_although_its_work_may_be_cut_off() {
+    let objects: Option<Arc<dyn ObjectStore>> = Some(Arc::new(SlowObjects));
+    let extended_client = with!(ExtendedClient::default(), objects = objects, buckets = vec!["payloads".into()]);
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let settings = with!(settings(), extended_client = extended_client, keys = vec![KeySource::MessageId]);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    let pointer =
+        json!(["software.amazon.payloadoffloading.PayloadS3Pointer", { "s3BucketName": "payloads", "s3Key": "one" }]);
+    let mut message = in_group("a", "a1", "pay_1");
+    message.body = Some(pointer.to_string());
+    message.attributes.insert("ExtendedPayloadSize".into(), "300000".into());
+    // Of 16.5 seconds for work, 7.5 are left.
+    let deadline = Deadline::within(Duration::from_millis(17_500));
+    let reports = batch.run(&[message, in_group("a", "a2", "pay_2")], deadline).await.unwrap();
+    assert_eq!(dispositions(&reports), [Disposition::Done, AT_ONCE], "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_waited_for_messages_of_others_is_not_started_and_comes_at_once() {
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let messages: Vec<_> = (1..=5).map(|n| in_group(&format!("g{n}"), &format!("m{n}"), &format!("pay_{n}"))).collect();
+    let reports = run(&one_by_one(&store, &work), &messages).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done, Disposition::Done, Disposition::Done, AT_ONCE, AT_ONCE]);
+}
+
+/// Invocations without time would follow each other without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_group_comes_after_the_visibility_timeout_if_nothing_was_started() {
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let reports = batch(&store, &work).run(&five_of_a_group(), Deadline::within(Duration::ZERO)).await.unwrap();
+    assert_eq!(dispositions(&reports), [QUEUE_TIMEOUT; 5]);
+}
+
+#[test]
+fn a_pointer_to_a_work_takes_as_long_as_the_work() {
+    fn longest(work: impl Work<Message>) -> Duration {
+        work.longest_run(&Message::default())
+    }
+    let work = SevenSeconds::new(TIME);
+    let boxed = Box::new(SevenSeconds::new(TIME));
+    assert_eq!([longest(&work), longest(Arc::new(work)), longest(boxed)], [TIME; 3]);
+    assert_eq!(longest(work_fn(|_: &Claim, _: &Message| async { Ok(Vec::new()) })), Duration::ZERO);
+}
