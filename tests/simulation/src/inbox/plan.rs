@@ -141,10 +141,11 @@ const BEGIN_CODES: [&str; 10] =
     ["08006", "25006", "40001", "40P01", "53100", "53300", "57014", "57P01", "57P03", "XX000"];
 
 /// Statements that change the session, which the next work must not see.
-pub const LEAVES: [&str; 5] = [
+pub const LEAVES: [&str; 6] = [
     "SET app.tenant = 'first'",
     "SET TimeZone = 'Asia/Tokyo'",
     "SET client_connection_check_interval = 1",
+    "SELECT pg_advisory_lock(pg_backend_pid())",
     "PREPARE left_behind AS SELECT 1",
     "/* of /* a */ message */ -- a comment\n prepare left_behind AS SELECT 1",
 ];
@@ -226,7 +227,7 @@ fn case(rng: &mut Rng, is_alone: bool) -> Case {
         19 => end(Some("BEGIN"), rng),
         20 => Case::Deallocate,
         21 => Case::MakeReadOnly,
-        22..26 => Case::Leave(usize::try_from(rng.draw(0..LEAVES.len() as u64)).unwrap_or_default()),
+        22..26 | 36..40 => Case::Leave(usize::try_from(rng.draw(0..LEAVES.len() as u64)).unwrap_or_default()),
         26 if is_alone => Case::Cut,
         27 => Case::Dropped { in_statement: rng.happens(500) },
         28 => Case::KeepRow,

@@ -136,7 +136,7 @@ impl Core {
             }
             "all" => {
                 self.prepared.clear();
-                self.prepared_by_sql = 0;
+                (self.prepared_by_sql, self.advisory_locks) = (0, 0);
                 self.settings.reset_all();
             }
             "plans" | "sequences" | "temp" | "temporary" => {}

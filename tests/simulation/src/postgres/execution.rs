@@ -39,6 +39,7 @@ pub(super) struct Core {
     pub(super) prepared: BTreeMap<String, Arc<Prepared>>,
     /// Number of those that were prepared by SQL.
     pub(super) prepared_by_sql: usize,
+    pub(super) advisory_locks: usize,
     /// The names of those that were executed.
     pub(super) bound: BTreeSet<String>,
     pub(super) portals: BTreeMap<String, Portal>,
@@ -84,6 +85,7 @@ impl Core {
             transaction_ends: None,
             prepared: BTreeMap::new(),
             prepared_by_sql: 0,
+            advisory_locks: 0,
             bound: BTreeSet::new(),
             portals: BTreeMap::new(),
             replies: Replies::default(),
@@ -195,7 +197,7 @@ impl Core {
         if let Some(session) = lock(&self.server.shared).sessions.get_mut(&self.pid) {
             session.is_running = is_running;
             session.settings = self.settings.clone();
-            session.prepared_by_sql = self.prepared_by_sql;
+            (session.prepared_by_sql, session.advisory_locks) = (self.prepared_by_sql, self.advisory_locks);
             text.clone_into(&mut session.query);
         }
     }

@@ -72,6 +72,7 @@ pub struct SessionSeen {
     pub time_zone: String,
     /// Number of statements that were prepared by SQL.
     pub prepared_by_sql: usize,
+    pub advisory_locks: usize,
     pub lock_timeout: Duration,
     pub statement_timeout: Duration,
     pub idle_timeout: Duration,
@@ -208,7 +209,8 @@ impl Server {
     /// The session with this process id, which is executing a statement.
     pub fn session(&self, pid: i32) -> Option<SessionSeen> {
         let shared = lock(&self.shared);
-        let SessionState { user, opened, settings, prepared_by_sql, .. } = shared.sessions.get(&pid.into())?;
+        let SessionState { user, opened, settings, prepared_by_sql, advisory_locks, .. } =
+            shared.sessions.get(&pid.into())?;
         let timeout = |name| settings.timeout(name).unwrap_or_default();
         Some(SessionSeen {
             user: user.clone(),
@@ -216,6 +218,7 @@ impl Server {
             tenant: settings.get("app.tenant").unwrap_or_default().to_owned(),
             time_zone: settings.get("timezone").unwrap_or_default().to_owned(),
             prepared_by_sql: *prepared_by_sql,
+            advisory_locks: *advisory_locks,
             lock_timeout: timeout("lock_timeout"),
             statement_timeout: timeout("statement_timeout"),
             idle_timeout: timeout("idle_in_transaction_session_timeout"),

@@ -147,6 +147,7 @@ fn open(
         opened: Instant::now(),
         settings: settings.clone(),
         prepared_by_sql: 0,
+        advisory_locks: 0,
         signals: Arc::clone(&signals),
     };
     shared.sessions.insert(pid, state);

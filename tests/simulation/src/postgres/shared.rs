@@ -81,6 +81,7 @@ pub(super) struct SessionState {
     pub(super) settings: Settings,
     /// Number of statements that were prepared by SQL.
     pub(super) prepared_by_sql: usize,
+    pub(super) advisory_locks: usize,
     pub(super) signals: Arc<Signals>,
 }
 

@@ -85,6 +85,7 @@ impl Core {
                     .map(|row| row.map(Value::text).into())
                     .collect(),
                 sleeps_us: AtomicU64::new(0),
+                advisory_locks: self.advisory_locks.into(),
             };
             (surroundings, shared.tables.snapshot(transaction.xid, transaction.command), shared.now_us())
         };
@@ -98,7 +99,10 @@ impl Core {
             lock_timeout: self.settings.timeout("lock_timeout"),
             with: Vec::new(),
         };
-        let outcome = run.execute(statement).await?;
+        let outcome = run.execute(statement).await;
+        // They are not released by a rollback.
+        self.advisory_locks = surroundings.advisory_locks.load(Ordering::Relaxed);
+        let outcome = outcome?;
         let sleeps = Duration::from_micros(surroundings.sleeps_us.load(Ordering::Relaxed));
         if !sleeps.is_zero() {
             sleep(sleeps).await;

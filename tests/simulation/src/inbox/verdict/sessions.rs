@@ -37,7 +37,8 @@ impl Truth<'_> {
                 let is_plain = session.user == user
                     && session.time_zone == "UTC"
                     && session.tenant.is_empty()
-                    && session.prepared_by_sql == 0;
+                    && session.prepared_by_sql == 0
+                    && session.advisory_locks == 0;
                 let is_limited = has_limits(session, call, at, kind.timeout);
                 let is_recent = !kind.has_password || session.opened + MAX_SESSION > call.begun;
                 if !(is_plain && is_limited && is_recent) {

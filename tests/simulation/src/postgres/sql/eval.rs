@@ -1,7 +1,7 @@
 //! Evaluates expressions.
 
 use std::cmp::Ordering;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::operators::{
     any, as_bool, calculate, compare, extract_epoch, is_like, make_interval, optional, out_of_range,
@@ -42,6 +42,8 @@ pub(in crate::postgres) struct Surroundings {
     pub(in crate::postgres) prepared: Vec<Vec<Value>>,
     /// How long `pg_sleep` still sleeps.
     pub(in crate::postgres) sleeps_us: AtomicU64,
+    /// Number of advisory locks of the session.
+    pub(in crate::postgres) advisory_locks: AtomicUsize,
 }
 
 impl Run<'_> {
@@ -140,8 +142,9 @@ impl Run<'_> {
     }
 
     fn call(&self, function: Function, exprs: &[Expr], eval: &dyn Fn(&Expr) -> Result<Value>) -> Result<Value> {
-        let Surroundings { transaction_us, statement_us, pid, user, database, version, settings, sleeps_us, .. } =
+        let Surroundings { transaction_us, statement_us, pid, user, database, version, settings, .. } =
             self.surroundings;
+        let (sleeps_us, advisory_locks) = (&self.surroundings.sleeps_us, &self.surroundings.advisory_locks);
         // It does not evaluate what comes after the first value.
         if function == Function::Coalesce {
             for expr in exprs {
@@ -207,8 +210,15 @@ impl Run<'_> {
             (Function::CurrentUser, _) => Value::text(user),
             (Function::Version, _) => Value::Text(format!("PostgreSQL {version} (simulated)")),
             (Function::IsInRecovery, _) => Value::Bool(false),
-            // No other function takes such a lock.
-            (Function::AdvisoryUnlockAll, _) => Value::Void,
+            // Each session takes locks of its own, so none waits.
+            (Function::AdvisoryLock, [Value::Int(key)]) if key == pid => {
+                advisory_locks.fetch_add(1, Relaxed);
+                Value::Void
+            }
+            (Function::AdvisoryUnlockAll, _) => {
+                advisory_locks.store(0, Relaxed);
+                Value::Void
+            }
             (function, arguments) => return Err(SqlError::unsupported((function, arguments))),
         })
     }

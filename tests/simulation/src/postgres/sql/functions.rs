@@ -83,6 +83,7 @@ impl Binder {
             ("session_user", &[], F::CurrentUser, Type::Name),
             ("version", &[], F::Version, Type::Text),
             ("pg_is_in_recovery", &[], F::IsInRecovery, Type::Bool),
+            ("pg_advisory_lock", &[Type::Int8], F::AdvisoryLock, Type::Void),
             ("pg_advisory_unlock_all", &[], F::AdvisoryUnlockAll, Type::Void),
         ];
         let found = known.iter().find(|(name, types, ..)| *name == called && is_each_of(types));

@@ -207,5 +207,6 @@ pub(super) enum Function {
     CurrentUser,
     Version,
     IsInRecovery,
+    AdvisoryLock,
     AdvisoryUnlockAll,
 }
