@@ -85,8 +85,16 @@ impl Producer<'_> {
                 last,
             ),
             Form::S3Notification | Form::S3Twice => {
-                let S3Event { sequencer, e_tag, bucket, name, object } = payment.s3_event(self.plan.has_extras);
-                let sequencer = sequencer.map(|text| format!("\"sequencer\":\"{text}\",")).unwrap_or_default();
+                let event = payment.s3_event(self.plan.has_extras);
+                let S3Event { sequence, has_request, e_tag, bucket, name, object } = event;
+                let [mut sequencer, mut request] = [String::new(), String::new()];
+                match sequence {
+                    Some(id) if has_request => {
+                        request = format!("\"responseElements\":{{\"x-amz-request-id\":\"{id}\"}},");
+                    }
+                    Some(text) => sequencer = format!("\"sequencer\":\"{text}\","),
+                    None => {}
+                }
                 let [mut other, mut foreign] = [String::new(), String::new()];
                 match (form, number % 2) {
                     (Form::S3Twice, 0) => other = format!("\"key\":\"payment-{number}\","),
@@ -99,7 +107,7 @@ impl Producer<'_> {
                 let time = if foreign.is_empty() { time } else { 100 };
                 format!(
                     "{{\"meta\":{meta},\"Records\":[{foreign}{{\"eventSource\":\"aws:s3\",\"eventName\":\"{name}\",\
-                     \"eventTime\":\"2026-11-23T08:00:00.{time}Z\",\"s3\":{{\"bucket\":{{\"name\":\"{bucket}\"}},\
+                     \"eventTime\":\"2026-11-23T08:00:00.{time}Z\",{request}\"s3\":{{\"bucket\":{{\"name\":\"{bucket}\"}},\
                      \"object\":{{{sequencer}{other}\"eTag\":\"{e_tag}\",\"key\":\"{object}\",\"size\":7}}}}}}]}}"
                 )
             }

@@ -35,6 +35,10 @@ pub(super) struct Slots {
     names_wrong_servers: bool,
 }
 
+pub(super) fn are_of_several_slots(keys: &[Vec<u8>]) -> bool {
+    keys.windows(2).any(|pair| slot(&pair[0]) != slot(&pair[1]))
+}
+
 /// A server as a member of its cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
@@ -51,7 +55,7 @@ impl Member {
     pub(super) fn redirects(&self, keyspace: &Keyspace, keys: &[Vec<u8>], asking: bool, client: &str) -> Option<Reply> {
         let slots = self.lock();
         let slot = slot(keys.first()?);
-        if keys.iter().any(|key| self::slot(key) != slot) {
+        if are_of_several_slots(keys) {
             return Some(Reply::error("CROSSSLOT Keys in request don't hash to the same slot"));
         }
         let (owner, next) = (slots.owners[usize::from(slot)], slots.moving.get(&slot));

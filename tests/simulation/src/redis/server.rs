@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::cluster::{Member, PORT};
+use super::cluster::{Member, PORT, are_of_several_slots};
 use super::crash::Crash;
 use super::keyspace::Keyspace;
 use super::process::Process;
@@ -266,6 +266,10 @@ impl State {
         let Some(keys) = Keyspace::keys_of(&name, &command[1..]) else {
             return version.error_in_script("ERR Unknown Redis command called from script");
         };
+        if self.member.is_some() && are_of_several_slots(keys) {
+            // As nodes with Valkey 9.0 and 9.1 do until they are restarted.
+            self.refusal = Some("ERR the node refuses scripts, because one had a command with keys of several slots");
+        }
         if self.redirects(keys, asking, &client).is_some() {
             return version.error_in_script("ERR Script attempted to access a non local key in a cluster node");
         }
