@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(read("120"), Some(Duration::from_secs(120)));
         assert_eq!(read("100000000000000000000"), Some(Duration::MAX));
         assert_eq!(read("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(read("soon"), None);
+        assert_eq!((read("soon"), read(""), read(" ")), (None, None, None));
         assert_eq!(retry_after(&HeaderMap::new()), None);
     }
 }

@@ -84,6 +84,7 @@ async fn retry_after_is_honoured_in_seconds_and_as_a_date_with_a_minimum_of_one_
         ("date", 503, date(90), 80..=90),
         ("past", 425, "Wed, 21 Oct 2015 07:28:00 GMT".to_owned(), 1..=2),
         ("words", 503, "soon".to_owned(), 1..=2),
+        ("empty", 503, String::new(), 1..=2),
         ("negative", 429, "-5".to_owned(), 1..=2),
         ("longer-than-sqs-accepts", 503, "86400".to_owned(), 42_000..=43_200),
         ("longer-than-any-number", 503, "18446744073709551615".to_owned(), 42_000..=43_200),
