@@ -13,9 +13,13 @@ use super::outcome::MessageOutcome;
 use crate::idempotency::{Fence, Key, Outcome, Report, StoreError, error_chain};
 use crate::traces;
 
+/// The reason of a message that was not started, or whose claim was released before its work was started.
+const TOO_LATE: &str = "too little time was left to start the work";
+
 /// What happened to one message, and whether it is deleted or delivered again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "none of them excludes another")]
 pub struct MessageReport {
     /// What happened.
     pub outcome: MessageOutcome,
@@ -38,6 +42,8 @@ pub struct MessageReport {
     /// Whether the message could not be sent to the dead-letter queue, other than for lack of time, for lack of the
     /// store, or because another delivery is sending it.
     pub dead_letter_not_sent: bool,
+    /// Whether too little time was left to start the work.
+    pub(super) too_late: bool,
 }
 
 impl MessageReport {
@@ -58,6 +64,7 @@ impl MessageReport {
             Some(_) if report.recovery => MessageOutcome::AcquiredStale,
             Some(_) => MessageOutcome::Acquired,
         };
+        let too_late = matches!(report.outcome, Outcome::NotStarted);
         let failed_permanently = report.fence.is_some() && matches!(report.outcome, Outcome::FailedPermanently { .. });
         let (outcome, reason) = match report.outcome {
             Outcome::Done { .. } => (acquired, "done".into()),
@@ -75,7 +82,7 @@ impl MessageReport {
                               the key has the reason";
                 (MessageOutcome::Failed, reason.into())
             }
-            Outcome::NotStarted => (acquired, "the deadline passed before the work started".into()),
+            Outcome::NotStarted => (acquired, TOO_LATE.into()),
             Outcome::Unavailable { error } => (acquired, format!("unavailable: {}", error_chain(&error)).into()),
             Outcome::Failed { error, uncertain } => {
                 let kind = if uncertain { "uncertain" } else { "failed" };
@@ -113,6 +120,7 @@ impl MessageReport {
             failed_permanently,
             dead_letter,
             dead_letter_not_sent: false,
+            too_late,
         }
     }
 
@@ -141,12 +149,19 @@ impl MessageReport {
         Self::without_claim(MessageOutcome::NotProcessed, disposition, reason)
     }
 
-    /// Too little time was left to start the message. It is redelivered after the queue's visibility timeout, or at once
-    /// on a FIFO queue if work of the batch was started: its group waits for it, and invocations that follow each other
-    /// make progress.
-    pub(super) fn no_time(message: &Message, started: bool) -> Self {
-        let after = (message.is_fifo() && started).then_some(Duration::ZERO);
-        Self::not_processed(Disposition::Redeliver { after }, "too little time was left to start the work")
+    /// Too little time was left to acquire the message. It is redelivered after the queue's visibility timeout.
+    pub(super) fn no_time() -> Self {
+        Self { too_late: true, ..Self::not_processed(Disposition::Redeliver { after: None }, TOO_LATE) }
+    }
+
+    /// The report on a message that comes after messages of its group that are done. If too little time was left for it,
+    /// it is redelivered at once: its group waits for it, and invocations that follow each other make progress.
+    pub(super) fn behind_done(self) -> Self {
+        if self.too_late {
+            Self { disposition: Disposition::Redeliver { after: Some(Duration::ZERO) }, ..self }
+        } else {
+            self
+        }
     }
 
     /// The message was not started, because the store or its receiver is unavailable.
@@ -204,12 +219,10 @@ impl MessageReport {
     }
 
     /// How long the first message of a group waits in such an invocation. It keeps its delay, because an in-batch
-    /// duplicate of it waits longer than that. One that would come at once has none.
+    /// duplicate of it waits longer than that.
     pub(super) fn first_in_outage(&self, message: &Message) -> Disposition {
         match self.disposition {
-            Disposition::Redeliver { after: Some(after) }
-                if !after.is_zero() && self.outcome != MessageOutcome::InBatchDuplicate =>
-            {
+            Disposition::Redeliver { after: Some(_) } if self.outcome != MessageOutcome::InBatchDuplicate => {
                 self.disposition
             }
             Disposition::Redeliver { after: _ } | Disposition::Done | Disposition::DeadLetter => {
@@ -258,6 +271,7 @@ impl MessageReport {
             failed_permanently: false,
             dead_letter: None,
             dead_letter_not_sent: false,
+            too_late: false,
         }
     }
 }
@@ -275,19 +289,9 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_a_group_that_would_come_at_once_is_backed_off_by_an_invocation_that_fails() {
-        let queue_arn = Some("arn:aws:sqs:eu-central-1:123456789012:payments.fifo".into());
-        let message = Message { queue_arn, ..Message::default() };
-        let report = MessageReport::no_time(&message, true);
-        assert_eq!(report.disposition, Disposition::Redeliver { after: Some(Duration::ZERO) });
-        let now = report.first_in_outage(&message);
-        assert!(matches!(now, Disposition::Redeliver { after: Some(after) } if !after.is_zero()), "{now:?}");
-    }
-
-    #[test]
     fn a_message_that_is_done_is_not_acknowledged_by_an_invocation_that_fails() {
         for disposition in [Disposition::Done, Disposition::DeadLetter, Disposition::Redeliver { after: None }] {
-            let report = MessageReport { disposition, ..MessageReport::no_time(&Message::default(), false) };
+            let report = MessageReport { disposition, ..MessageReport::no_time() };
             let backoff = Disposition::back_off(&Message::default());
             let MessageReport { disposition: now, reason, .. } = report.in_outage(backoff);
             assert!(matches!(now, Disposition::Redeliver { after: Some(_) }), "{now:?}");

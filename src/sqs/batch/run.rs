@@ -91,7 +91,6 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         let known = |payload| KeySource::independent_of_s3(&batch.settings.keys, payload);
         let keys: Vec<_> =
             messages.iter().zip(&payloads).map(|(message, payload)| key_of(message, payload, known(payload))).collect();
-        let none = MessageReport::not_processed(Disposition::Redeliver { after: None }, "not processed");
         let concurrency = batch.settings.concurrency.get().min(Semaphore::MAX_PERMITS);
         Self {
             batch,
@@ -111,7 +110,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             slots: Semaphore::new(concurrency),
             probe_slots: Semaphore::new(concurrency),
             payload_slots: Semaphore::new(concurrency),
-            reports: Mutex::new(vec![none; messages.len()]),
+            reports: Mutex::new(vec![MessageReport::no_time(); messages.len()]),
             outages: Outages::default(),
             unanswered,
             started: AtomicBool::new(false),
@@ -176,6 +175,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
                 self.with_known_key(index, MessageReport::not_processed(held, why))
             } else {
                 let report = self.process(index).instrument(span.clone()).await;
+                let report = if index == first { report } else { report.behind_done() };
                 match report.dead_letter {
                     // Boxed, because this rare case would enlarge the future of every message.
                     Some(_) => Box::pin(self.move_dead_letter(message, report)).instrument(span.clone()).await,
@@ -222,7 +222,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             if self.receivers.is_known_unavailable(receiver) {
                 MessageReport::backed_off(message, "too little time was left, and its receiver is unavailable")
             } else {
-                MessageReport::no_time(message, self.started.load(Ordering::Relaxed))
+                MessageReport::no_time()
             }
         })
     }
@@ -230,7 +230,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     /// Whether the work on this message can end before its deadline, or is the first of the batch. More than half of
     /// the time that the batch had at its start is not asked for, so that a function with a short timeout can run more
     /// than one message.
-    fn has_time_for(&self, message: &Message) -> bool {
+    pub(super) fn has_time_for(&self, message: &Message) -> bool {
         let left = self.deadline.work.saturating_duration_since(Instant::now());
         // A panic concerns only its own message, which then has no longest time.
         let longest = || catch(|| self.batch.work.longest_run(message)).unwrap_or_default();

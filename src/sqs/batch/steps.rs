@@ -111,6 +111,9 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
         } else if self.receivers.is_unavailable(receiver) {
             // Found while this message was being acquired.
             AttemptResult::NotRun(WorkError::unavailable(RECEIVER_UNAVAILABLE))
+        } else if !self.has_time_for(message) {
+            // The acquire took long, or the process was frozen.
+            AttemptResult::NotStarted
         } else {
             self.started.store(true, Ordering::Relaxed);
             let began = timings.map(|_| Instant::now());

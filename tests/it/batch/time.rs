@@ -15,6 +15,7 @@ use idempotent_sqs::idempotency::{
 };
 use idempotent_sqs::sqs::{Batch, Disposition, ExtendedClient, KeySource, Message};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
 const AT_ONCE: Disposition = Disposition::Redeliver { after: Some(Duration::ZERO) };
 
@@ -128,22 +129,34 @@ async fn the_first_message_of_a_batch_is_started_although_its_work_may_be_cut_of
     let deadline = Deadline::within(Duration::from_millis(17_500));
     let reports = batch.run(&[message, in_group("a", "a2", "pay_2")], deadline).await.unwrap();
     assert_eq!(dispositions(&reports), [Disposition::Done, AT_ONCE], "{reports:?}");
+    assert!(work.work.runs().iter().all(|run| run.attempt == 1), "{:?}", work.work.runs());
 }
 
+/// None of the group is done. Invocations that do only the work of other groups would follow each other without a pause.
 #[tokio::test(start_paused = true)]
-async fn a_group_that_waited_for_messages_of_others_is_not_started_and_comes_at_once() {
+async fn the_first_message_of_a_group_for_which_too_little_time_is_left_comes_after_the_visibility_timeout() {
     let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
-    let messages: Vec<_> = (1..=5).map(|n| in_group(&format!("g{n}"), &format!("m{n}"), &format!("pay_{n}"))).collect();
+    let mut messages: Vec<_> =
+        (1..=4).map(|n| in_group(&format!("g{n}"), &format!("m{n}"), &format!("pay_{n}"))).collect();
+    messages.push(in_group("g4", "m5", "pay_5"));
     let reports = run(&one_by_one(&store, &work), &messages).await;
-    assert_eq!(dispositions(&reports), [Disposition::Done, Disposition::Done, Disposition::Done, AT_ONCE, AT_ONCE]);
-}
-
-/// Invocations without time would follow each other without a pause.
-#[tokio::test(start_paused = true)]
-async fn a_group_comes_after_the_visibility_timeout_if_nothing_was_started() {
-    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    assert_eq!(dispositions(&reports)[2..], [Disposition::Done, QUEUE_TIMEOUT, QUEUE_TIMEOUT]);
     let reports = batch(&store, &work).run(&five_of_a_group(), Deadline::within(Duration::ZERO)).await.unwrap();
     assert_eq!(dispositions(&reports), [QUEUE_TIMEOUT; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_whose_acquires_took_most_of_the_time_are_released_but_for_the_first() {
+    let store = FaultyStore::new(MemoryStore::default());
+    store.always(StoreCall::Acquire, Some(Fault::Slow(Duration::from_secs(20))));
+    let work = SevenSeconds::new(Duration::from_secs(10));
+    let messages = many(3);
+    let reports = run(&batch(&store, &work), &messages).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done, QUEUE_TIMEOUT, QUEUE_TIMEOUT]);
+    assert_eq!(&*reports[1].reason, "too little time was left to start the work");
+    let reports = run(&batch(store.inner(), &work), &messages[1..]).await;
+    assert_eq!(dispositions(&reports), [Disposition::Done; 2]);
+    assert!(work.work.runs().iter().all(|run| run.attempt == 1 && !run.recovery), "{:?}", work.work.runs());
 }
 
 #[test]

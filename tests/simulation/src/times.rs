@@ -10,6 +10,7 @@ use history::Rng;
 use idempotent_sqs::idempotency::{Deadline, Location, ObjectError, ObjectStore};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message};
 use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, Work, WorkError};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -41,6 +42,8 @@ struct Queue {
     time: Duration,
     /// Time to read a payload in S3, if they are there.
     reads: Option<Duration>,
+    /// Time of an acquire.
+    acquires: Duration,
     work: Slow,
 }
 
@@ -112,6 +115,7 @@ impl Queue {
             concurrency: *rng.pick(&[1, 2, 3]),
             time,
             reads: None,
+            acquires: Duration::ZERO,
             work: Slow { longest, shares: (0..10).map(|_| rng.draw(30..100)).collect(), runs: Mutex::default() },
         };
         if rng.happens(200) {
@@ -120,6 +124,9 @@ impl Queue {
             queue.reads = Some(percent_of(queue.time, 55));
             queue.work.longest = percent_of(queue.time, 60);
             queue.work.shares.iter_mut().for_each(|share| *share = 30 + *share % 30);
+        } else if rng.happens(300) {
+            queue.acquires = percent_of(time, 30);
+            queue.work.longest = percent_of(time, 40);
         }
         queue
     }
@@ -127,7 +134,8 @@ impl Queue {
     /// Delivers ten messages until each is done, and says what is wrong.
     async fn drain(self, rng: &mut Rng) -> Vec<String> {
         let groups = rng.draw(1..4);
-        let store = MemoryStore::default();
+        let store = FaultyStore::new(MemoryStore::default());
+        store.always(StoreCall::Acquire, Some(Fault::Slow(self.acquires)));
         let mut settings = BatchSettings::default();
         settings.concurrency = NonZeroUsize::new(self.concurrency).unwrap_or(NonZeroUsize::MIN);
         settings.extended_client.objects = self.reads.map(|reads| Arc::new(Objects(reads)) as Arc<dyn ObjectStore>);
@@ -147,6 +155,7 @@ impl Queue {
             lock(&self.work.runs).clear();
             let reports = batch.run(&messages, deadline).await.unwrap_or_default();
             let runs = lock(&self.work.runs).clone();
+            let group = |id: &str| id.parse::<u64>().unwrap_or_default() % groups;
             let is_cut = runs.iter().any(|run| run.ended.is_none());
             let is_left = has_time && runs.len() < messages.len();
             let mut faults = self.faults_of(&runs, is_left, began);
@@ -154,7 +163,9 @@ impl Queue {
             for (message, report) in messages.into_iter().zip(&reports) {
                 let Disposition::Redeliver { after } = report.disposition else { continue };
                 // A message that was cut off comes after its backoff, and so does the rest of its group.
-                if !is_cut && after != (self.is_fifo && has_time).then_some(Duration::ZERO) {
+                let is_behind_done = self.is_fifo
+                    && runs.iter().any(|run| run.ended.is_some() && group(&run.message) == group(&message.id));
+                if !is_cut && after != is_behind_done.then_some(Duration::ZERO) {
                     faults.push(format!("it comes after {after:?}: {}, {report:?}", message.id));
                 }
                 kept.push(message);
@@ -174,10 +185,9 @@ impl Queue {
         let ends = began + self.time;
         let needed = self.work.longest.min(self.time / 2);
         let may_be_cut = self.work.longest > needed;
-        let first = runs.first().map_or(ends, |run| run.began);
         let mut faults = Vec::new();
-        for run in runs {
-            if run.began > first && ends.saturating_duration_since(run.began) < needed {
+        for (number, run) in runs.iter().enumerate() {
+            if number > 0 && ends.saturating_duration_since(run.began) < needed {
                 faults.push(format!("{} was started too late: {run:?}", run.message));
             }
             if !may_be_cut && (run.ended.is_none() || run.attempt > 1 || run.is_recovery) {
@@ -185,7 +195,8 @@ impl Queue {
             }
         }
         let last = runs.iter().map(|run| run.ended.unwrap_or(ends)).max().unwrap_or(began);
-        if is_left && ends.saturating_duration_since(last) >= needed + self.reads.unwrap_or_default() {
+        let steps = self.reads.unwrap_or_default() + self.acquires;
+        if is_left && ends.saturating_duration_since(last) >= needed + steps {
             faults.push(format!("messages were left at {last:?}, and the time ends at {ends:?}"));
         }
         faults

@@ -65,8 +65,9 @@ impl Run {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
             if self.lacks_only_time(invoked, calls, message) {
-                // Its group waits for it, and the next invocation makes progress too.
-                let is_at_once = self.plan.fifo && self.runs_of(invoked).next().is_some();
+                // Behind messages of its group that are done it comes at once.
+                let is_at_once = self.earlier_of_group(invoked, message).next().is_some()
+                    && !self.follows_unchanged(invoked, calls, message);
                 let expected = is_at_once.then_some(Duration::ZERO);
                 let is_wrong = |change: &&VisibilityChange| Some(change.after) != expected;
                 let change = self.change(invoked, message).filter(is_wrong)?;
