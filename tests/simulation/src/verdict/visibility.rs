@@ -64,14 +64,18 @@ impl Run {
             if let Some(change) = self.change(invoked, message).filter(|_| has_lost(calls, message)) {
                 return Some(format!("{}: another owner has its claim, but it has {change:?}", message.body));
             }
+            // Behind messages of its group that are done, one that was not started for lack of time comes at once.
+            let is_behind_done = self.earlier_of_group(invoked, message).next().is_some()
+                && !self.follows_unchanged(invoked, calls, message);
             if self.lacks_only_time(invoked, calls, message) {
-                // Behind messages of its group that are done it comes at once.
-                let is_at_once = self.earlier_of_group(invoked, message).next().is_some()
-                    && !self.follows_unchanged(invoked, calls, message);
-                let expected = is_at_once.then_some(Duration::ZERO);
+                let expected = is_behind_done.then_some(Duration::ZERO);
                 let is_wrong = |change: &&VisibilityChange| Some(change.after) != expected;
                 let change = self.change(invoked, message).filter(is_wrong)?;
                 return Some(format!("{}: only the time for its work had passed, but it has {change:?}", message.body));
+            }
+            let has_run = self.runs_of(invoked).any(|run| run.message_id == message.message_id);
+            if is_behind_done && !has_run && after(message) == Some(Duration::ZERO) {
+                return None;
             }
             let waits =
                 self.waits_for_receiver(invoked, calls, message) && !self.follows_unchanged(invoked, calls, message);
