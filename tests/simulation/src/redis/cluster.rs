@@ -35,6 +35,7 @@ pub(super) struct Slots {
     names_wrong_servers: bool,
 }
 
+/// Whether these keys are of more than one slot.
 pub(super) fn are_of_several_slots(keys: &[Vec<u8>]) -> bool {
     keys.windows(2).any(|pair| slot(&pair[0]) != slot(&pair[1]))
 }
