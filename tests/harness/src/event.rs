@@ -1,5 +1,7 @@
-//! SQS events as Lambda sends them.
+//! SQS events as Lambda sends them, and payloads in S3.
 
+#[cfg(feature = "lambda")]
+use idempotent_sqs::sqs::Message;
 use serde_json::{Value, json};
 
 /// Part of every default body. It must not appear in a log.
@@ -78,6 +80,18 @@ impl Record {
         self.0.as_object_mut().unwrap().remove(field);
         self
     }
+}
+
+/// The body of a message whose payload the extended client has put into S3.
+pub fn pointer(bucket: &str, name: &str) -> String {
+    json!(["software.amazon.payloadoffloading.PayloadS3Pointer", { "s3BucketName": bucket, "s3Key": name }]).to_string()
+}
+
+/// Makes it a message whose payload the extended client has put into S3.
+#[cfg(feature = "lambda")]
+pub fn set_pointer(message: &mut Message, bucket: &str, name: &str) {
+    message.body = Some(pointer(bucket, name));
+    message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
 }
 
 /// An event with these records.

@@ -7,9 +7,9 @@ use std::panic::panic_any;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::json;
 
 use super::{TIME, many, settings};
+use harness::event::set_pointer;
 use harness::with;
 use idempotent_sqs::idempotency::{
     Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, OwnRecord, Policy, Work, WorkError,
@@ -139,9 +139,7 @@ async fn a_panic_in_the_destructor_of_an_error_of_the_object_store_does_not_affe
     let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
     let batch = Batch::new(idempotency, Panics::ReceiverPayload, with!(settings(), extended_client = extended_client));
     let mut messages = many(3);
-    let pointer = json!({ "s3BucketName": "payloads", "s3Key": "one" });
-    messages[0].body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", pointer]).to_string());
-    messages[0].attributes.insert("ExtendedPayloadSize".into(), "300000".into());
+    set_pointer(&mut messages[0], "payloads", "one");
     let reports = batch.run(&messages, Deadline::within(TIME)).await.unwrap();
     assert_eq!([&reports[1], &reports[2]].map(|report| report.disposition), [Disposition::Done; 2]);
     assert!(reports[0].reason.ends_with("S3 is unavailable: a bomb"), "{:?}", reports[0]);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cluster_routing::Slot;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{batch, has_first_backoff, many, message, run, settings};
 use harness::cluster::SmallCluster;
+use harness::event::set_pointer;
 use harness::parts::Parts;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
@@ -96,11 +96,10 @@ async fn while_a_part_of_the_store_hangs_a_message_of_another_one_with_its_paylo
     let (store, work) = (replying_after([hours; 2]), ScriptedWork::always(Action::Return(b"")));
     let batch = Batch::new(Idempotency::new(store, Policy::default()), &work, settings);
     let messages = ["hung", "well"].map(|key| {
-        let attributes = [("ExtendedPayloadSize", "300000"), ("Idempotency-Key", key)];
-        let attributes = attributes.map(|(name, value)| (name.to_owned(), value.into()));
-        let location = json!({ "s3BucketName": "payloads", "s3Key": "one" });
-        let body = json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string();
-        with!(message(key, key), body = Some(body), attributes = attributes.into())
+        let mut message = message(key, key);
+        set_pointer(&mut message, "payloads", "one");
+        message.attributes.insert("Idempotency-Key".to_owned(), key.into());
+        message
     });
     let reports = run(&batch, &messages).await;
     assert!(has_first_backoff(reports[0].disposition), "{reports:?}");

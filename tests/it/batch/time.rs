@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{QUEUE_TIMEOUT, TIME, batch, dispositions, in_group, many, message, one_by_one, outcomes, run, settings};
+use harness::event::set_pointer;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
@@ -120,11 +120,8 @@ async fn the_first_message_of_a_batch_is_started_although_its_work_may_be_cut_of
     let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
     let settings = with!(settings(), extended_client = extended_client, keys = vec![KeySource::MessageId]);
     let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
-    let pointer =
-        json!(["software.amazon.payloadoffloading.PayloadS3Pointer", { "s3BucketName": "payloads", "s3Key": "one" }]);
     let mut message = in_group("a", "a1", "pay_1");
-    message.body = Some(pointer.to_string());
-    message.attributes.insert("ExtendedPayloadSize".into(), "300000".into());
+    set_pointer(&mut message, "payloads", "one");
     // Of 16.5 seconds for work, 7.5 are left.
     let deadline = Deadline::within(Duration::from_millis(17_500));
     let reports = batch.run(&[message, in_group("a", "a2", "pay_2")], deadline).await.unwrap();

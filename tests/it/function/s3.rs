@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::{Fixture, NO_FAILURES, front_of, pay};
-use harness::event::{MARKER, Record, event};
+use harness::event::{MARKER, Record, event, pointer};
 use harness::http::Answer;
 use harness::s3::S3;
 use harness::soon;
@@ -20,11 +20,8 @@ const BUCKET: &str = "payloads";
 
 /// A record whose payload is in S3, as the extended client sends it.
 fn with_pointer(record: Record, bucket: &str, name: &str) -> Record {
-    let location = json!({ "s3BucketName": bucket, "s3Key": name });
     let size = json!({ "stringValue": "300000", "stringListValues": [], "binaryListValues": [], "dataType": "Number" });
-    record
-        .body(&json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string())
-        .attribute("ExtendedPayloadSize", size)
+    record.body(&pointer(bucket, name)).attribute("ExtendedPayloadSize", size)
 }
 
 fn payload(amount: u32) -> String {

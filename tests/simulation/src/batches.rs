@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use harness::event::set_pointer;
 use history::Rng;
 use idempotent_sqs::idempotency::Deadline;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::{Idempotency, Policy};
-use serde_json::json;
 use tokio::time::sleep;
 
 use scene::{Answers, RECEIVERS, Scene};
@@ -148,9 +148,7 @@ impl Sent {
         let mut message = Message::new(&self.id, "a payment");
         message.attributes.insert("Idempotency-Key".to_owned(), (&*self.id).into());
         if self.is_in_s3() {
-            let location = json!({ "s3BucketName": scene::BUCKET, "s3Key": self.id });
-            message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string());
-            message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
+            set_pointer(&mut message, scene::BUCKET, &self.id);
         }
         let queue = if is_fifo { "payments.fifo" } else { "payments" };
         message.queue_arn = Some(format!("arn:aws:sqs:eu-central-1:123456789012:{queue}"));

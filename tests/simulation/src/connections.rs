@@ -43,6 +43,8 @@ pub struct Exchange {
     /// The keys of the records of a script call, and whether they are declared.
     pub records: Vec<String>,
     pub declares_keys: bool,
+    /// Of the command and its arguments.
+    pub bytes: usize,
     pub sent_us: u64,
     pub answered_us: Option<u64>,
     /// The reply, if it is an error.
@@ -163,8 +165,16 @@ impl AsyncWrite for Recorded {
             let arguments = command[1..].iter().filter(|_| has_arguments).map(text).collect();
             let sent_us = monotonic_us();
             let (records, declares_keys) = records(&command);
-            let (answered_us, error) = (None, None);
-            let exchange = Exchange { command: name, arguments, records, declares_keys, sent_us, answered_us, error };
+            let exchange = Exchange {
+                command: name,
+                arguments,
+                records,
+                declares_keys,
+                bytes: command.iter().map(Vec::len).sum(),
+                sent_us,
+                answered_us: None,
+                error: None,
+            };
             recording.change(|connection| connection.exchanges.push(exchange));
         }
         Poll::Ready(written)

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use harness::event::set_pointer;
 use history::Rng;
 use idempotent_sqs::idempotency::{Deadline, Location, ObjectStore as _};
 use idempotent_sqs::sqs::{Batch, BatchSettings, KeySource, Message};
 use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, work_fn};
 use idempotent_sqs_testing::MemoryObjectStore;
-use serde_json::json;
 
 /// Number of messages of a seed.
 const MESSAGES: u64 = 12;
@@ -36,9 +36,7 @@ pub async fn deliver_deleted(seed: u64) -> Vec<String> {
         let mut message = Message::new(format!("m{number}"), "");
         // A later setting may make a text of it.
         let is_text = rng.happens(700);
-        let location = json!({ "s3BucketName": "payloads", "s3Key": if is_text { "none" } else { "bytes" } });
-        message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string());
-        message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
+        set_pointer(&mut message, "payloads", if is_text { "none" } else { "bytes" });
         if has[0] {
             message.attributes.insert("key".to_owned(), "a key".into());
         }

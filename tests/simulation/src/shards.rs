@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harness::event::set_pointer;
 use harness::parts::{NO_REPLY, Parts};
 use history::Rng;
 use idempotent_sqs::idempotency::{Deadline, Location, ObjectStore};
@@ -12,7 +13,6 @@ use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, MessageOut
 use idempotent_sqs::{Claim, Idempotency, Policy, work_fn};
 use idempotent_sqs_postgres::{OptionalStore, OutagePolicy};
 use idempotent_sqs_testing::MemoryObjectStore;
-use serde_json::json;
 use tokio::time::Instant;
 
 /// Number of batches of a seed.
@@ -80,9 +80,7 @@ async fn message_of(id: &str, is_in_s3: bool, objects: &MemoryObjectStore) -> Me
     if is_in_s3 {
         let location = Location { bucket: BUCKET.to_owned(), name: id.to_owned() };
         objects.put(&location, b"a payment".to_vec()).await.expect("it is in memory");
-        let pointer = json!({ "s3BucketName": BUCKET, "s3Key": id });
-        message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", pointer]).to_string());
-        message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
+        set_pointer(&mut message, BUCKET, id);
     }
     message
 }

@@ -3,7 +3,9 @@
 //!
 //! - `moves`: slots that move
 //! - `leases`: leases of several lengths
+//! - `large`: large results
 
+mod large;
 mod leases;
 mod moves;
 
@@ -58,7 +60,7 @@ const OF_CALL: [&str; 3] = [
 pub async fn share_calls(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x54a2);
     let mut wrong = Vec::new();
-    for number in 0..9 {
+    for number in 0..10 {
         let sharer = Sharer::start(number);
         lines::take();
         let (what, faults) = match number {
@@ -70,6 +72,7 @@ pub async fn share_calls(seed: u64) -> Vec<String> {
             5 => ("moving slot", sharer.acquire_in_a_moving_slot().await),
             6 => ("given up", sharer.give_up().await),
             7 => ("mixed leases", sharer.mix_leases(rng).await),
+            8 => ("large results", sharer.complete_with_large_results(rng).await),
             _ => ("unreachable", sharer.dial_in_vain().await),
         };
         let faults = faults.into_iter().chain(sharer.wrong_pings());

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use harness::event::set_pointer;
 use history::Rng;
 use idempotent_sqs::idempotency::{Deadline, Location, ObjectError, ObjectStore};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message};
 use idempotent_sqs::{Claim, Idempotency, MemoryStore, Policy, Work, WorkError};
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::lock;
@@ -205,9 +205,7 @@ impl Queue {
     fn message(&self, number: u64, groups: u64) -> Message {
         let mut message = Message::new(number.to_string(), "a payment");
         if self.reads.is_some() {
-            let location = json!({ "s3BucketName": BUCKET, "s3Key": message.id });
-            message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string());
-            message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
+            set_pointer(&mut message, BUCKET, &number.to_string());
             message.attributes.insert("Idempotency-Key".to_owned(), (&*message.id).into());
         }
         let queue = if self.is_fifo { "payments.fifo" } else { "payments" };

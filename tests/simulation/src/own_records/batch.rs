@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use harness::event::set_pointer;
 use history::Rng;
 use idempotent_sqs::idempotency::StoreError;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message, MessageReport};
 use idempotent_sqs::{Deadline, Idempotency, Policy};
 use idempotent_sqs_testing::MemoryObjectStore;
-use serde_json::json;
 
 use super::SharedStore;
 use super::work::RowWork;
@@ -39,9 +39,7 @@ pub(super) async fn send(
     let mut settings = BatchSettings::default();
     settings.extended_client.objects = Some(Arc::new(MemoryObjectStore::default()));
     if let Some(missing) = missing {
-        let location = json!({ "s3BucketName": "payloads", "s3Key": "none" });
-        message.body = Some(json!(["software.amazon.payloadoffloading.PayloadS3Pointer", location]).to_string());
-        message.attributes.insert("ExtendedPayloadSize".to_owned(), "300000".into());
+        set_pointer(&mut message, "payloads", "none");
         settings.extended_client.buckets = Vec::from_iter((missing == Missing::Deleted).then(|| "payloads".to_owned()));
     }
     let batch = Batch::new(Idempotency::new(store, policy), work, settings);

@@ -39,8 +39,10 @@ enum RetryAfter {
     Seconds(u64),
     /// A date in this number of seconds.
     Date(u64),
+    /// More seconds than 64 bits hold.
+    Endless,
     /// Neither a number nor a date.
-    Unreadable,
+    Unreadable(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +96,12 @@ const PLANS: &[Plan] = &[
     refused(409, RetryAfter::Seconds(LONG)),
     refused(425, RetryAfter::None),
     refused(425, RetryAfter::Date(LONG)),
-    refused(409, RetryAfter::Unreadable),
+    refused(409, RetryAfter::Unreadable("soon")),
+    refused(425, RetryAfter::Unreadable("")),
     refused(429, RetryAfter::None),
     refused(429, RetryAfter::Seconds(LONG)),
     refused(429, RetryAfter::Seconds(100_000)),
+    refused(429, RetryAfter::Endless),
     refused(503, RetryAfter::None),
     refused(503, RetryAfter::Date(LONG)),
     refused(503, RetryAfter::Seconds(0)),
@@ -263,7 +267,8 @@ fn retry_after(plan: RetryAfter) -> (Option<String>, Option<Duration>) {
             let date = SystemTime::now() + Duration::from_secs(seconds);
             (Some(httpdate::fmt_http_date(date)), delay(seconds))
         }
-        RetryAfter::Unreadable => (Some("soon".to_owned()), None),
+        RetryAfter::Endless => (Some("1".repeat(30)), Some(Duration::MAX)),
+        RetryAfter::Unreadable(text) => (Some(text.to_owned()), None),
     }
 }
 
