@@ -144,6 +144,26 @@ async fn concurrent_calls_share_script_calls_of_at_most_64_records() {
     assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 10);
 }
 
+/// The key of a dead letter has terms of its own.
+#[tokio::test]
+async fn concurrent_acquires_of_other_terms_have_script_calls_of_their_own() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claim = acquired(&store, attempt("pay_1")).await;
+    let failed = Failure { uncertain: false, permanent: true };
+    assert_eq!(store.fail(&claim, failed).await.unwrap(), Settled::Recorded);
+    for other in [
+        with!(attempt("retention"), failed_retention = Duration::ZERO),
+        with!(attempt("attempts"), max_attempts = 255),
+        with!(attempt("lease"), longest_lease = Duration::from_secs(1)),
+    ] {
+        let before = calls(&redis, "evalsha").await;
+        let (_claim, again) = tokio::join!(acquired(&store, other), store.acquire(attempt("pay_1")));
+        assert!(matches!(again, Ok(Acquire::Failed)), "{again:?}");
+        assert_eq!(calls(&redis, "evalsha").await - before, 2);
+    }
+}
+
 #[tokio::test]
 async fn a_lease_is_at_most_100_ms_longer_than_it_was_asked_for() {
     let redis = Redis::start().await;

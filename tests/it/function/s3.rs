@@ -64,6 +64,24 @@ async fn a_payload_with_hundreds_of_metadata_entries_is_fetched() {
 }
 
 #[tokio::test]
+async fn a_payload_whose_body_ends_too_early_is_not_sent_but_read_again() {
+    let (fixture, s3) = (Fixture::start().await, S3::start().await);
+    let function = fixture.function_with(&[("PAYLOAD_BUCKETS", BUCKET), ("AWS_ENDPOINT_URL_S3", &s3.url())]).await;
+    let payload = payload(1250);
+    let message = || event([with_pointer(pay("m1", "pay_1"), BUCKET, "one")]);
+    for head in [format!("Content-Length: {}\r\n", payload.len() + 1), "Transfer-Encoding: chunked\r\n".to_owned()] {
+        let chunk =
+            if head.starts_with('T') { format!("{:x}\r\n{payload}\r\n", payload.len()) } else { payload.clone() };
+        s3.next(Answer::Cut(format!("HTTP/1.1 200 OK\r\n{head}\r\n{chunk}").into()));
+        assert_eq!(function.invoke(message()).await, ["m1"]);
+        assert!(fixture.webhook.calls().is_empty(), "{head}");
+    }
+    s3.put("/payloads/one", &*payload);
+    assert_eq!(function.answer(message()).await, NO_FAILURES);
+    assert_eq!(fixture.webhook.last_call().body, payload.as_bytes());
+}
+
+#[tokio::test]
 async fn a_pointer_is_followed_only_into_allowed_buckets() {
     let (fixture, s3) = (Fixture::start().await, S3::start().await);
     let endpoint = ("AWS_ENDPOINT_URL_S3", &*s3.url());
