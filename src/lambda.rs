@@ -126,12 +126,22 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         let messages = event?;
         let timings = Timings::default();
         let measured = self.metrics.is_some().then_some(&timings);
-        let (reports, outage) = self.batch.run_timed(&messages, deadline, measured).await;
-        if let Some(metrics) = &self.metrics {
-            metrics.print(request_id, &reports, &timings);
+        let settle = async |reports: &[MessageReport]| {
+            if let Some(metrics) = &self.metrics {
+                metrics.print(request_id, reports, &timings);
+            }
+            self.settle(&messages, reports, deadline).await;
+        };
+        let (reports, outage) = self.batch.run_timed(&messages, deadline, measured, settle).await;
+        if let Some(outage) = outage {
+            return Err(error_chain(&outage).into());
         }
-        let reported = || messages.iter().zip(&reports);
+        Ok(sqs::response(messages.iter().zip(&reports).map(|(message, report)| (message, report.disposition))))
+    }
 
+    /// Logs each message, and sets the visibility timeouts of those that are delivered again after a delay.
+    async fn settle(&self, messages: &[Message], reports: &[MessageReport], deadline: Deadline) {
+        let reported = || messages.iter().zip(reports);
         // Without changes of visibility timeouts, the delay of a message is that of its queue, which is not known here.
         let delay = |report: &MessageReport| report.disposition.delay().filter(|_| self.visibility.is_some());
         reported().for_each(|(message, report)| log(message, report, delay(report)));
@@ -143,17 +153,9 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
                 );
             });
         }
-        self.delay(reported().map(|(message, report)| (message, report.disposition)), deadline).await;
-        if let Some(outage) = outage {
-            return Err(error_chain(&outage).into());
-        }
-        Ok(sqs::response(reported().map(|(message, report)| (message, report.disposition))))
-    }
-
-    /// Sets the visibility timeouts of messages that are delivered again after a delay.
-    async fn delay<'a>(&self, messages: impl Iterator<Item = (&'a Message, Disposition)>, deadline: Deadline) {
         let Some(visibility) = &self.visibility else { return };
-        let changes: Vec<_> = messages.filter_map(|(message, next)| Some((message, next.delay()?))).collect();
+        let changes: Vec<_> =
+            reported().filter_map(|(message, report)| Some((message, report.disposition.delay()?))).collect();
         visibility.change(&changes, deadline.answer).await;
     }
 }

@@ -98,24 +98,28 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     /// ## Cancel safety
     /// If the future is dropped, each current claim remains until its lease ends, as after a crash.
     pub async fn run(&self, messages: &[Message], deadline: Deadline) -> Result<Vec<MessageReport>, StoreError> {
-        let (reports, outage) = self.run_timed(messages, deadline, None).await;
+        let (reports, outage) = self.run_timed(messages, deadline, None, async |_| {}).await;
         outage.map_or(Ok(reports), Err)
     }
 
     /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran.
+    /// work ran. `settle` gets them earlier: the release of records whose acquires had no reply may last until
+    /// [`Deadline::settle`].
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],
         deadline: Deadline,
         timings: Option<&Timings>,
+        settle: impl AsyncFnOnce(&[MessageReport]),
     ) -> (Vec<MessageReport>, Option<StoreError>) {
         let (sender, unanswered) = mpsc::unbounded_channel();
         let run = async {
             let run = Run::new(self, messages, deadline, timings, sender);
             let groups = run.lanes_by_receiver().into_iter();
             join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
-            run.into_reports()
+            let (reports, outage) = run.into_reports();
+            settle(&reports).await;
+            (reports, outage)
         };
         join(run, release_all(&self.idempotency, unanswered, &deadline)).await.0
     }

@@ -139,6 +139,25 @@ impl Visibility {
     }
 }
 
+/// When the calls end.
+#[derive(Clone, Copy)]
+struct Limit {
+    until: Instant,
+    /// Whether the invocation ends too early for all calls.
+    is_short: bool,
+}
+
+impl Limit {
+    /// Logs that the limit has passed.
+    fn log_passed(self, failed: usize) {
+        if self.is_short {
+            log_unchanged(failed, "too little time was left in the invocation", None);
+        } else {
+            log_unchanged(failed, "SQS did not reply in time", Some(OF_A_CALL));
+        }
+    }
+}
+
 async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until: Instant) {
     let began = Instant::now();
     let mut by_queue: BTreeMap<QueueArn<'_>, Vec<Change<'_>>> = BTreeMap::new();
@@ -155,14 +174,14 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
     let Some(queue) = by_queue.keys().next() else { return };
     let calls: usize = by_queue.values().map(|changes| changes.len().div_ceil(MAX_ENTRIES)).sum();
     let waiting = u32::try_from(calls.saturating_sub(CONCURRENT_CALLS)).unwrap_or(u32::MAX);
-    let until = until.min(began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting));
-    let client = match timeout_at(until, sqs.get(Some(queue.region))).await {
-        Ok(client) => client,
-        Err(elapsed) => return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL)),
+    let enough = began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting);
+    let limit = if until < enough { Limit { until, is_short: true } } else { Limit { until: enough, is_short: false } };
+    let Ok(client) = timeout_at(limit.until, sqs.get(Some(queue.region))).await else {
+        return limit.log_passed(changes.len());
     };
     let is_silent = AtomicBool::new(false);
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
-        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until, &is_silent))
+        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), limit, &is_silent))
     });
     let calls: Vec<_> = calls.collect();
     stream::iter(calls).buffer_unordered(CONCURRENT_CALLS).collect::<()>().await;
@@ -174,7 +193,7 @@ async fn change_batch(
     client: &Client,
     queue: &QueueArn<'_>,
     mut changes: Vec<Change<'_>>,
-    until: Instant,
+    limit: Limit,
     is_silent: &AtomicBool,
 ) {
     while !changes.is_empty() {
@@ -182,8 +201,8 @@ async fn change_batch(
             return log_unchanged(changes.len(), "SQS did not reply to an earlier call", Some(OF_A_CALL));
         }
         // A call that has no time left would still open a connection.
-        if until <= Instant::now() {
-            return log_unchanged(changes.len(), "no time was left for the call", Some(OF_A_CALL));
+        if limit.until <= Instant::now() {
+            return limit.log_passed(changes.len());
         }
         // Numbered, because the id of an entry allows fewer characters than a messageId may have.
         let entries = changes.iter().enumerate().map(|(number, change)| change.entry().id(number.to_string()).build());
@@ -191,14 +210,14 @@ async fn change_batch(
             .change_message_visibility_batch()
             .queue_url(queue.url())
             .set_entries(Some(entries.filter_map(Result::ok).collect()));
-        let failed = match timeout_at(until.min(Instant::now() + TIMEOUT), request.send()).await {
+        let failed = match timeout_at(limit.until.min(Instant::now() + TIMEOUT), request.send()).await {
             Ok(Ok(reply)) => reply.failed,
             Ok(Err(error)) => {
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
-            Err(elapsed) => {
+            Err(_elapsed) => {
                 is_silent.store(true, Ordering::Relaxed);
-                return log_unchanged(changes.len(), &elapsed.to_string(), Some(OF_A_CALL));
+                return limit.log_passed(changes.len());
             }
         };
         let less = |entry: &BatchResultErrorEntry| {

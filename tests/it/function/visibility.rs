@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use super::{Fixture, front_of, pay};
 use harness::event::{Record, event};
 use harness::http::{Answer, Sqs};
+use harness::lambda::Function;
 
 #[tokio::test]
 async fn visibility_timeouts_are_changed_on_the_queue_of_the_arn_at_most_ten_in_a_call() {
@@ -72,10 +73,8 @@ async fn only_a_call_that_failed_has_an_advice_about_rights_and_routes() {
         fixture.webhook.respond(Answer::status(500));
         let function = fixture.function().await;
         assert_eq!(function.invoke(event([record])).await, ["m1"]);
-        let text = "visibility timeouts were not changed";
-        let log = function.logs(text).await;
-        let line = log.iter().find(|line| line.contains(text)).unwrap();
-        assert_eq!(line.contains("check that the function may call"), has_advice, "{line}");
+        let line = why_unchanged(&function).await;
+        assert_eq!(line.contains(ADVICE), has_advice, "{line}");
         assert!(!line.contains("SdkBody"), "the raw response is not logged: {line}");
     }
 }
@@ -101,6 +100,30 @@ async fn an_invocation_ends_in_time_although_a_visibility_change_has_no_reply() 
     let failures = function.begin(event([pay("m1", "pay_1")]), Duration::from_millis(1500)).failures().await;
     assert_eq!(failures, ["m1"]);
     assert!(began.elapsed() < Duration::from_millis(2900), "{:?}", began.elapsed());
+    let line = why_unchanged(&function).await;
+    assert!(line.contains("too little time was left") && !line.contains(ADVICE), "{line}");
+}
+
+/// The records of acquires without a reply are released until the time ends.
+#[tokio::test]
+async fn while_redis_does_not_respond_visibility_timeouts_are_changed_long_before_the_time_ends() {
+    let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
+    let function = fixture.function().await;
+    function.invoke(event([pay("m0", "pay_0")])).await;
+    fixture.redis.signal("-STOP");
+    function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(8)).error().await;
+    assert_eq!(fixture.sqs.take().len(), 1);
+    let line = why_unchanged(&function).await;
+    assert!(line.contains("SQS did not reply in time") && line.contains(ADVICE), "{line}");
+}
+
+const ADVICE: &str = "check that the function may call";
+
+/// The line of the log that says why visibility timeouts were not changed.
+async fn why_unchanged(function: &Function) -> String {
+    let text = "visibility timeouts were not changed";
+    let log = function.logs(text).await;
+    log.into_iter().find(|line| line.contains(text)).unwrap()
 }
 
 #[tokio::test]
