@@ -157,11 +157,12 @@ impl MessageReport {
     /// The report on a message that comes after messages of its group that are done. If too little time was left for it,
     /// it is redelivered at once: its group waits for it, and invocations that follow each other make progress.
     pub(super) fn behind_done(self) -> Self {
-        if self.too_late {
-            Self { disposition: Disposition::Redeliver { after: Some(Duration::ZERO) }, ..self }
-        } else {
-            self
+        if !self.too_late {
+            return self;
         }
+        let at_once = Disposition::Redeliver { after: Some(Duration::ZERO) };
+        let is_duplicate = self.outcome == MessageOutcome::InBatchDuplicate;
+        Self { disposition: if is_duplicate { at_once.apart() } else { at_once }, ..self }
     }
 
     /// The message was not started, because the store or its receiver is unavailable.

@@ -1,5 +1,6 @@
 //! Messages for whose work too little time is left.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,6 +128,38 @@ async fn the_first_message_of_a_batch_is_started_although_its_work_may_be_cut_of
     let reports = batch.run(&[message, in_group("a", "a2", "pay_2")], deadline).await.unwrap();
     assert_eq!(dispositions(&reports), [Disposition::Done, AT_ONCE], "{reports:?}");
     assert!(work.work.runs().iter().all(|run| run.attempt == 1), "{:?}", work.work.runs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_behind_duplicates_whose_payloads_took_most_of_the_time_is_not_started() {
+    let objects: Option<Arc<dyn ObjectStore>> = Some(Arc::new(SlowObjects));
+    let extended_client = with!(ExtendedClient::default(), objects = objects, buckets = vec!["payloads".into()]);
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let settings = with!(settings(), extended_client = extended_client, keys = vec![KeySource::MessageId]);
+    let batch = Batch::new(Idempotency::new(&store, Policy::default()), &work, settings);
+    let mut messages = five_of_a_group();
+    messages.truncate(3);
+    messages.iter_mut().for_each(|message| set_pointer(message, "payloads", "one"));
+    for done in &messages[..2] {
+        run(&batch, slice::from_ref(done)).await;
+    }
+    // Of 29 seconds for work, 2 are left for the last one.
+    let reports = run(&batch, &messages).await;
+    assert_eq!(outcomes(&reports), ["DUPLICATE", "DUPLICATE", "NOT_PROCESSED"]);
+    assert_eq!(reports[2].disposition, AT_ONCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_batch_duplicates_for_which_too_little_time_is_left_are_at_least_5_seconds_apart() {
+    let (store, work) = (MemoryStore::default(), SevenSeconds::new(Duration::from_secs(10)));
+    let of_group = |group| (1..=4).map(move |n| in_group(group, &format!("{group}{n}"), &format!("pay_{group}{n}")));
+    let mut messages: Vec<_> = of_group("a").chain(of_group("b")).collect();
+    messages[7].body.clone_from(&messages[3].body);
+    let reports = run(&batch(&store, &work), &messages).await;
+    assert_eq!(outcomes(&reports)[3], "NOT_PROCESSED");
+    assert_eq!((outcomes(&reports)[7], reports[3].disposition), ("IN_BATCH_DUPLICATE", AT_ONCE));
+    let Disposition::Redeliver { after: Some(after) } = reports[7].disposition else { panic!("{reports:?}") };
+    assert!((5.0..=15.0).contains(&after.as_secs_f64()), "{after:?}");
 }
 
 /// None of the group is done. Invocations that do only the work of other groups would follow each other without a pause.

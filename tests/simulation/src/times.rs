@@ -1,6 +1,7 @@
 //! Batches whose messages take more time than an invocation has. None is cut off that need not be, and each is
 //! delivered again: docs/sizing.md, "Times".
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,6 +45,8 @@ struct Queue {
     reads: Option<Duration>,
     /// Time of an acquire.
     acquires: Duration,
+    /// Share of the deletes that are lost, ‰. The message comes again, and takes time as a duplicate.
+    lost: u64,
     work: Slow,
 }
 
@@ -116,9 +119,15 @@ impl Queue {
             time,
             reads: None,
             acquires: Duration::ZERO,
+            lost: 0,
             work: Slow { longest, shares: (0..10).map(|_| rng.draw(30..100)).collect(), runs: Mutex::default() },
         };
-        if rng.happens(200) {
+        if rng.happens(150) {
+            // Few payloads take most of the time.
+            queue.reads = Some(percent_of(time, 30));
+            queue.work.longest = percent_of(time, 40);
+            queue.lost = 400;
+        } else if rng.happens(200) {
             // After the payload, less is left than may be needed, and enough for each run.
             queue.time = (time / 2).max(Duration::from_secs(3));
             queue.reads = Some(percent_of(queue.time, 55));
@@ -157,14 +166,20 @@ impl Queue {
             let runs = lock(&self.work.runs).clone();
             let group = |id: &str| id.parse::<u64>().unwrap_or_default() % groups;
             let is_cut = runs.iter().any(|run| run.ended.is_none());
-            let is_left = has_time && runs.len() < messages.len();
+            // How long duplicates took is not known.
+            let is_left = has_time && self.lost == 0 && runs.len() < messages.len();
             let mut faults = self.faults_of(&runs, is_left, began);
-            let mut kept = Vec::new();
+            let (mut kept, mut done) = (Vec::new(), BTreeSet::new());
             for (message, report) in messages.into_iter().zip(&reports) {
-                let Disposition::Redeliver { after } = report.disposition else { continue };
+                let Disposition::Redeliver { after } = report.disposition else {
+                    done.insert(group(&message.id));
+                    if rng.happens(self.lost) {
+                        kept.push(message);
+                    }
+                    continue;
+                };
                 // A message that was cut off comes after its backoff, and so does the rest of its group.
-                let is_behind_done = self.is_fifo
-                    && runs.iter().any(|run| run.ended.is_some() && group(&run.message) == group(&message.id));
+                let is_behind_done = self.is_fifo && done.contains(&group(&message.id));
                 if !is_cut && after != is_behind_done.then_some(Duration::ZERO) {
                     faults.push(format!("it comes after {after:?}: {}, {report:?}", message.id));
                 }
@@ -187,7 +202,9 @@ impl Queue {
         let may_be_cut = self.work.longest > needed;
         let mut faults = Vec::new();
         for (number, run) in runs.iter().enumerate() {
-            if number > 0 && ends.saturating_duration_since(run.began) < needed {
+            // The first one is started at any time, if no duplicate has taken any.
+            let is_first = number == 0 && run.began <= began + self.reads.unwrap_or_default() + self.acquires;
+            if !is_first && ends.saturating_duration_since(run.began) < needed {
                 faults.push(format!("{} was started too late: {run:?}", run.message));
             }
             if !may_be_cut && (run.ended.is_none() || run.attempt > 1 || run.is_recovery) {
