@@ -173,7 +173,9 @@ impl<S: Store> Idempotency<S> {
     /// acquire is not counted and does not cause a recovery.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not reply to the acquire. No work ran.
+    /// [`StoreError`]. No work ran. The store did not reply to the acquire; or the value of the key is no record, and an
+    /// operator must act ([`NotARecord`](StoreError::NotARecord)); or work with its own record, such as that of an inbox,
+    /// could not reach the database of that record, which the source of the error names.
     ///
     /// ## Cancel safety
     /// If the future is dropped, the claim remains until its lease ends. The next attempt after that is a recovery.

@@ -132,7 +132,8 @@ impl<S: Store> Idempotency<S> {
     /// record that before the deadline, `once` returns the value and logs a warning; the next call is a recovery.
     ///
     /// # Errors
-    /// [`OnceError`]. The closure ran only if it is [`Failed`](OnceError::Failed).
+    /// [`OnceError`]. The closure ran only if it is [`Failed`](OnceError::Failed). If the reply to the acquire is lost, the
+    /// error comes only once its record is released, or at [`Deadline::settle`](super::Deadline::settle).
     ///
     /// ## Cancel safety
     /// If the future is dropped, the closure's future is dropped and the claim remains until its lease ends. The next
