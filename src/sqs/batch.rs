@@ -17,11 +17,14 @@ mod run;
 mod steps;
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use tokio::time::timeout_at;
 
 use super::dead_letter_queue::DeadLetterQueue;
 use super::envelope::Envelopes;
@@ -39,6 +42,9 @@ use run::Run;
 /// Messages that are started in one poll of the task. Their acquires are in flight while the next messages are
 /// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
+
+/// Time that is left for changes of visibility timeouts, which take three seconds at most.
+const TIME_TO_SETTLE: Duration = Duration::from_secs(4);
 
 /// Runs the work on the messages of a batch, each under its own idempotency record.
 #[derive(Debug)]
@@ -103,8 +109,8 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     }
 
     /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran. `settle` gets them earlier: the release of records whose acquires had no reply may last until
-    /// [`Deadline::settle`].
+    /// work ran. `settle` gets them once the records of acquires without a reply are released. That is tried until
+    /// [`Deadline::settle`], but `settle` has [`TIME_TO_SETTLE`] before that.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],
@@ -113,15 +119,26 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         settle: impl AsyncFnOnce(&[MessageReport]),
     ) -> (Vec<MessageReport>, Option<StoreError>) {
         let (sender, unanswered) = mpsc::unbounded_channel();
+        let (releasing, released) = oneshot::channel::<()>();
         let run = async {
             let run = Run::new(self, messages, deadline, timings, sender);
             let groups = run.lanes_by_receiver().into_iter();
             join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
+            let is_releasing = run.outages.affect(None);
             let (reports, outage) = run.into_reports();
+            if is_releasing {
+                // A message that is received again should not be in conflict with its own acquire.
+                let latest = deadline.settle.checked_sub(TIME_TO_SETTLE).unwrap_or(deadline.work);
+                drop(timeout_at(latest, released).await);
+            }
             settle(&reports).await;
             (reports, outage)
         };
-        join(run, release_all(&self.idempotency, unanswered, &deadline)).await.0
+        let releases = async {
+            release_all(&self.idempotency, unanswered, &deadline).await;
+            drop(releasing);
+        };
+        join(run, releases).await.0
     }
 }
 

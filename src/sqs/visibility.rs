@@ -30,6 +30,9 @@ const CONCURRENT_CALLS: usize = 50;
 /// the messages are delivered again even without the change, and the invocation's duration is billed.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Time in which a reply can be expected. A function with little memory needs most of it for the TLS handshake.
+const ENOUGH: Duration = Duration::from_secs(1);
+
 /// Additional time for each call that waits for an earlier one. The largest batch has 1,000 calls, 20 on each
 /// connection, and almost 8 seconds for all: a reply takes some 20 milliseconds, and with little memory a function has
 /// so little of a processor that each call takes some milliseconds of it.
@@ -139,22 +142,12 @@ impl Visibility {
     }
 }
 
-/// When the calls end.
-#[derive(Clone, Copy)]
-struct Limit {
-    until: Instant,
-    /// Whether the invocation ends too early for all calls.
-    is_short: bool,
-}
-
-impl Limit {
-    /// Logs that the limit has passed.
-    fn log_passed(self, failed: usize) {
-        if self.is_short {
-            log_unchanged(failed, "too little time was left in the invocation", None);
-        } else {
-            log_unchanged(failed, "SQS did not reply in time", Some(OF_A_CALL));
-        }
+/// Logs that SQS has not replied to a call that began at this time.
+fn log_no_reply(failed: usize, began: Instant) {
+    if began.elapsed() < ENOUGH {
+        log_unchanged(failed, "too little time was left in the invocation", None);
+    } else {
+        log_unchanged(failed, "SQS did not reply in time", Some(OF_A_CALL));
     }
 }
 
@@ -174,14 +167,13 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
     let Some(queue) = by_queue.keys().next() else { return };
     let calls: usize = by_queue.values().map(|changes| changes.len().div_ceil(MAX_ENTRIES)).sum();
     let waiting = u32::try_from(calls.saturating_sub(CONCURRENT_CALLS)).unwrap_or(u32::MAX);
-    let enough = began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting);
-    let limit = if until < enough { Limit { until, is_short: true } } else { Limit { until: enough, is_short: false } };
-    let Ok(client) = timeout_at(limit.until, sqs.get(Some(queue.region))).await else {
-        return limit.log_passed(changes.len());
+    let until = until.min(began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting));
+    let Ok(client) = timeout_at(until, sqs.get(Some(queue.region))).await else {
+        return log_no_reply(changes.len(), began);
     };
     let is_silent = AtomicBool::new(false);
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
-        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), limit, &is_silent))
+        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until, &is_silent))
     });
     let calls: Vec<_> = calls.collect();
     stream::iter(calls).buffer_unordered(CONCURRENT_CALLS).collect::<()>().await;
@@ -193,7 +185,7 @@ async fn change_batch(
     client: &Client,
     queue: &QueueArn<'_>,
     mut changes: Vec<Change<'_>>,
-    limit: Limit,
+    until: Instant,
     is_silent: &AtomicBool,
 ) {
     while !changes.is_empty() {
@@ -201,8 +193,9 @@ async fn change_batch(
             return log_unchanged(changes.len(), "SQS did not reply to an earlier call", Some(OF_A_CALL));
         }
         // A call that has no time left would still open a connection.
-        if limit.until <= Instant::now() {
-            return limit.log_passed(changes.len());
+        let began = Instant::now();
+        if until <= began {
+            return log_no_reply(changes.len(), began);
         }
         // Numbered, because the id of an entry allows fewer characters than a messageId may have.
         let entries = changes.iter().enumerate().map(|(number, change)| change.entry().id(number.to_string()).build());
@@ -210,14 +203,14 @@ async fn change_batch(
             .change_message_visibility_batch()
             .queue_url(queue.url())
             .set_entries(Some(entries.filter_map(Result::ok).collect()));
-        let failed = match timeout_at(limit.until.min(Instant::now() + TIMEOUT), request.send()).await {
+        let failed = match timeout_at(until.min(began + TIMEOUT), request.send()).await {
             Ok(Ok(reply)) => reply.failed,
             Ok(Err(error)) => {
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
             Err(_elapsed) => {
                 is_silent.store(true, Ordering::Relaxed);
-                return limit.log_passed(changes.len());
+                return log_no_reply(changes.len(), began);
             }
         };
         let less = |entry: &BatchResultErrorEntry| {

@@ -90,14 +90,14 @@ async fn a_response_does_not_wait_for_a_visibility_change_without_a_reply() {
     function.logs("visibility timeouts were not changed").await;
 }
 
-/// A change may take three seconds, if there is time.
+/// A change may take three seconds, if there is time. Here is less than one.
 #[tokio::test]
 async fn an_invocation_ends_in_time_although_a_visibility_change_has_no_reply() {
     let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
     fixture.webhook.respond(Answer::status(500));
     let function = fixture.function().await;
     let began = Instant::now();
-    let failures = function.begin(event([pay("m1", "pay_1")]), Duration::from_millis(1500)).failures().await;
+    let failures = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(1)).failures().await;
     assert_eq!(failures, ["m1"]);
     assert!(began.elapsed() < Duration::from_millis(2900), "{:?}", began.elapsed());
     let line = why_unchanged(&function).await;
@@ -106,7 +106,7 @@ async fn an_invocation_ends_in_time_although_a_visibility_change_has_no_reply() 
 
 /// The records of acquires without a reply are released until the time ends.
 #[tokio::test]
-async fn while_redis_does_not_respond_visibility_timeouts_are_changed_long_before_the_time_ends() {
+async fn while_redis_does_not_respond_visibility_timeouts_are_changed_seconds_before_the_time_ends() {
     let fixture = Fixture { sqs: Sqs::start_silent().await, ..Fixture::start().await };
     let function = fixture.function().await;
     function.invoke(event([pay("m0", "pay_0")])).await;
