@@ -134,11 +134,11 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
             settle(&reports).await;
             (reports, outage)
         };
-        let releases = async {
+        let release = async {
             release_all(&self.idempotency, unanswered, &deadline).await;
             drop(releasing);
         };
-        join(run, releases).await.0
+        join(run, release).await.0
     }
 }
 

@@ -62,8 +62,10 @@ pub(super) struct Run<'a, S, W> {
     pub(super) outages: Outages,
     /// Acquires without a reply, whose records are released while the others go on.
     unanswered: UnboundedSender<FailedAcquire>,
-    /// Whether any work was started, or any message is done.
-    pub(super) progressed: AtomicBool,
+    /// Whether any work was started.
+    pub(super) started: AtomicBool,
+    /// Whether any message is done, or is a dead letter.
+    done: AtomicBool,
     /// Whether any work ran, or any dead letter was sent.
     pub(super) ran: AtomicBool,
     /// Whether the send of a dead letter failed slowly. No further one is sent.
@@ -113,7 +115,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             reports: Mutex::new(vec![MessageReport::no_time(); messages.len()]),
             outages: Outages::default(),
             unanswered,
-            progressed: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+            done: AtomicBool::new(false),
             ran: AtomicBool::new(false),
             letters_fail_slowly: AtomicBool::new(false),
         }
@@ -185,7 +188,7 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             report.record_in(&span);
             match report.disposition {
                 Disposition::Redeliver { .. } => held = Some(report.disposition),
-                Disposition::Done | Disposition::DeadLetter => self.progressed.store(true, Ordering::Relaxed),
+                Disposition::Done | Disposition::DeadLetter => self.done.store(true, Ordering::Relaxed),
             }
             self.reports.lock().unwrap_or_else(PoisonError::into_inner)[index] = report;
             next = self.lanes.next[index];
@@ -228,14 +231,20 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         })
     }
 
-    /// Whether the work on this message can end before its deadline, or is the first of the batch, of which no message
-    /// is done. More than half of the time that the batch had at its start is not asked for, so that a function with a
-    /// short timeout can run more than one message.
+    /// Whether the work on this message can end before its deadline, or would be the first progress of the batch. More
+    /// than half of the time that the batch had at its start is not asked for, so that a function with a short timeout
+    /// can run more than one message.
     pub(super) fn has_time_for(&self, message: &Message) -> bool {
         let left = self.deadline.work.saturating_duration_since(Instant::now());
         // A panic concerns only its own message, which then has no longest time.
         let longest = || catch(|| self.batch.work.longest_run(message)).unwrap_or_default();
-        !left.is_zero() && (!self.progressed.load(Ordering::Relaxed) || left >= self.half || left >= longest())
+        !left.is_zero() && (!self.has_progressed() || left >= self.half || left >= longest())
+    }
+
+    /// Whether any work was started, or any message is done. If no work runs during an outage, the invocation fails, and
+    /// messages that are done count for nothing.
+    fn has_progressed(&self) -> bool {
+        self.started.load(Ordering::Relaxed) || self.done.load(Ordering::Relaxed) && !self.outages.affect(None)
     }
 
     /// The report if this message with this key to this receiver must not be started.

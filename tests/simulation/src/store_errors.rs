@@ -106,7 +106,7 @@ pub async fn fail_store(seed: u64) -> Vec<String> {
             changes_visibility: rng.happens(500),
             has_duplicate: rng.happens(300),
         };
-        let (shown, expected) = (case.invoke(seed, number).await, case.expected());
+        let (shown, expected) = (Box::pin(case.invoke(seed, number)).await, case.expected());
         if shown != expected {
             wrong.push(format!("{case:?}: {shown:?}, not {expected:?}"));
         }
