@@ -175,7 +175,7 @@ impl<S: Store> Idempotency<S> {
     /// # Errors
     /// [`StoreError`]. No work ran. The store did not reply to the acquire; or the value of the key is no record, and an
     /// operator must act ([`NotARecord`](StoreError::NotARecord)); or work with its own record, such as that of an inbox,
-    /// could not reach the database of that record, which the source of the error names.
+    /// could not reach its database, which the source of the error names.
     ///
     /// ## Cancel safety
     /// If the future is dropped, the claim remains until its lease ends. The next attempt after that is a recovery.

@@ -126,13 +126,13 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         let messages = event?;
         let timings = Timings::default();
         let measured = self.metrics.is_some().then_some(&timings);
-        let settle = async |reports: &[MessageReport]| {
+        let conclude = async |reports: &[MessageReport]| {
             if let Some(metrics) = &self.metrics {
                 metrics.print(request_id, reports, &timings);
             }
-            self.settle(&messages, reports, deadline).await;
+            self.conclude(&messages, reports, deadline).await;
         };
-        let (reports, outage) = self.batch.run_timed(&messages, deadline, measured, settle).await;
+        let (reports, outage) = self.batch.run_timed(&messages, deadline, measured, conclude).await;
         if let Some(outage) = outage {
             return Err(error_chain(&outage).into());
         }
@@ -140,7 +140,7 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     }
 
     /// Logs each message, and sets the visibility timeouts of those that are delivered again after a delay.
-    async fn settle(&self, messages: &[Message], reports: &[MessageReport], deadline: Deadline) {
+    async fn conclude(&self, messages: &[Message], reports: &[MessageReport], deadline: Deadline) {
         let reported = || messages.iter().zip(reports);
         // Without changes of visibility timeouts, the delay of a message is that of its queue, which is not known here.
         let delay = |report: &MessageReport| report.disposition.delay().filter(|_| self.visibility.is_some());

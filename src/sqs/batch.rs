@@ -43,8 +43,8 @@ use run::Run;
 /// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
 
-/// Time that is left for changes of visibility timeouts, which take three seconds at most.
-const TIME_TO_SETTLE: Duration = Duration::from_secs(4);
+/// Time that is left to conclude a batch: changes of the visibility timeouts of 500 messages take three seconds at most.
+const TIME_TO_CONCLUDE: Duration = Duration::from_secs(4);
 
 /// Runs the work on the messages of a batch, each under its own idempotency record.
 #[derive(Debug)]
@@ -109,14 +109,15 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     }
 
     /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran. `settle` gets them once the records of acquires without a reply are released. That is tried until
-    /// [`Deadline::settle`], but `settle` has [`TIME_TO_SETTLE`] before that.
+    /// work ran. `conclude` gets them once the records of acquires without a reply are released. That is tried until
+    /// [`Deadline::settle`]. `conclude` begins [`TIME_TO_CONCLUDE`] before that at the latest, or when the last message has
+    /// ended, if that is later.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],
         deadline: Deadline,
         timings: Option<&Timings>,
-        settle: impl AsyncFnOnce(&[MessageReport]),
+        conclude: impl AsyncFnOnce(&[MessageReport]),
     ) -> (Vec<MessageReport>, Option<StoreError>) {
         let (sender, unanswered) = mpsc::unbounded_channel();
         let (releasing, released) = oneshot::channel::<()>();
@@ -128,10 +129,10 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
             let (reports, outage) = run.into_reports();
             if is_releasing {
                 // A message that is received again should not be in conflict with its own acquire.
-                let latest = deadline.settle.checked_sub(TIME_TO_SETTLE).unwrap_or(deadline.work);
+                let latest = deadline.settle.checked_sub(TIME_TO_CONCLUDE).unwrap_or(deadline.work);
                 drop(timeout_at(latest, released).await);
             }
-            settle(&reports).await;
+            conclude(&reports).await;
             (reports, outage)
         };
         let release = async {

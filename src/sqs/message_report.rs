@@ -156,7 +156,7 @@ impl MessageReport {
 
     /// The report on a message that comes after messages of its group that are done. If too little time was left for it,
     /// it is redelivered at once: its group waits for it, and invocations that follow each other make progress. An
-    /// in-batch duplicate comes later, apart from the message of another group.
+    /// in-batch duplicate comes some seconds after the message of another group that it duplicates.
     pub(super) fn behind_done(self) -> Self {
         if !self.too_late {
             return self;

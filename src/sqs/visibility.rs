@@ -142,10 +142,10 @@ impl Visibility {
     }
 }
 
-/// Logs that SQS has not replied to a call that began at this time.
-fn log_no_reply(failed: usize, began: Instant) {
-    if began.elapsed() < ENOUGH {
-        log_unchanged(failed, "too little time was left in the invocation", None);
+/// Logs that there was no reply in this time.
+fn log_no_reply(failed: usize, time: Duration) {
+    if time < ENOUGH {
+        log_unchanged(failed, "too little time was left for the call", None);
     } else {
         log_unchanged(failed, "SQS did not reply in time", Some(OF_A_CALL));
     }
@@ -169,7 +169,7 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
     let waiting = u32::try_from(calls.saturating_sub(CONCURRENT_CALLS)).unwrap_or(u32::MAX);
     let until = until.min(began + TIMEOUT + TIMEOUT_PER_CALL.saturating_mul(waiting));
     let Ok(client) = timeout_at(until, sqs.get(Some(queue.region))).await else {
-        return log_no_reply(changes.len(), began);
+        return log_no_reply(changes.len(), began.elapsed());
     };
     let is_silent = AtomicBool::new(false);
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
@@ -195,7 +195,7 @@ async fn change_batch(
         // A call that has no time left would still open a connection.
         let began = Instant::now();
         if until <= began {
-            return log_no_reply(changes.len(), began);
+            return log_no_reply(changes.len(), Duration::ZERO);
         }
         // Numbered, because the id of an entry allows fewer characters than a messageId may have.
         let entries = changes.iter().enumerate().map(|(number, change)| change.entry().id(number.to_string()).build());
@@ -209,8 +209,8 @@ async fn change_batch(
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
             Err(_elapsed) => {
-                is_silent.store(true, Ordering::Relaxed);
-                return log_no_reply(changes.len(), began);
+                is_silent.store(began.elapsed() >= ENOUGH, Ordering::Relaxed);
+                return log_no_reply(changes.len(), began.elapsed());
             }
         };
         let less = |entry: &BatchResultErrorEntry| {

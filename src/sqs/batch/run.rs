@@ -241,10 +241,11 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         !left.is_zero() && (!self.has_progressed() || left >= self.half || left >= longest())
     }
 
-    /// Whether any work was started, or any message is done. If no work runs during an outage, the invocation fails, and
-    /// messages that are done count for nothing.
+    /// Whether any work was started, or any message is done. If no work runs and no dead letter is sent during an outage,
+    /// the invocation fails, and messages that are done count for nothing.
     fn has_progressed(&self) -> bool {
-        self.started.load(Ordering::Relaxed) || self.done.load(Ordering::Relaxed) && !self.outages.affect(None)
+        let [started, ran, done] = [&self.started, &self.ran, &self.done].map(|flag| flag.load(Ordering::Relaxed));
+        started || ran || done && !self.outages.affect(None)
     }
 
     /// The report if this message with this key to this receiver must not be started.
