@@ -15,7 +15,7 @@ use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
     Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Store, Work, WorkError, work_fn,
 };
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, ExtendedClient, KeySource, Message};
+use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, ExtendedClient, KeySource, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 
@@ -132,10 +132,10 @@ async fn the_first_message_of_a_batch_is_started_although_its_work_may_be_cut_of
 }
 
 /// Of 29 seconds for work, 2 are left for the last of three payloads. In an outage of a part of the store, the invocation
-/// fails if no work runs, and the others would not be acknowledged.
+/// fails if no work runs and no dead letter is sent, and the others would not be acknowledged.
 #[tokio::test(start_paused = true)]
 async fn a_message_behind_duplicates_whose_payloads_took_most_of_the_time_is_started_only_in_an_outage() {
-    for is_outage in [false, true] {
+    for (is_outage, sends_letter) in [(false, false), (true, false), (true, true)] {
         let until = if is_outage { Duration::from_mins(1) } else { Duration::ZERO };
         let store = Parts::new(["well", "hung", "other"], [Instant::now(), Instant::now() + until, Instant::now()]);
         let objects: Option<Arc<dyn ObjectStore>> = Some(Arc::new(SlowObjects));
@@ -143,7 +143,8 @@ async fn a_message_behind_duplicates_whose_payloads_took_most_of_the_time_is_sta
         let settings = with!(
             settings(),
             extended_client = extended_client,
-            keys = vec![KeySource::Attribute("Idempotency-Key".into())]
+            keys = vec![KeySource::Attribute("Idempotency-Key".into())],
+            dead_letter_queue = sends_letter.then(|| DeadLetterQueue::with_replacement("queue", |_| Ok(())))
         );
         let work = SevenSeconds::new(Duration::from_secs(10));
         let mut messages: Vec<_> = (1..=3).map(|n| in_group("a", &format!("well-{n}"), "a payment")).collect();
@@ -154,15 +155,19 @@ async fn a_message_behind_duplicates_whose_payloads_took_most_of_the_time_is_sta
         for message in &mut messages {
             message.attributes.insert("Idempotency-Key".to_owned(), (&*message.id).into());
         }
+        messages.push(in_group("c", "keyless", "a payment"));
         let done = batch_with(&store.records, &work, settings.clone());
         for message in messages[..2].iter().chain((!is_outage).then_some(&messages[3])) {
             run(&done, slice::from_ref(message)).await;
         }
         let reports = run(&batch_with(&store, &work, settings), &messages).await;
         assert_eq!(outcomes(&reports)[..2], ["DUPLICATE", "DUPLICATE"]);
-        let expected = if is_outage { ["ACQUIRED", "UNAVAILABLE"] } else { ["NOT_PROCESSED", "DUPLICATE"] };
-        assert_eq!((&outcomes(&reports)[2..], reports[1].disposition), (&expected[..], Disposition::Done));
-        assert!(is_outage || reports[2].disposition == AT_ONCE, "{reports:?}");
+        let is_started = is_outage && !sends_letter;
+        assert_eq!(outcomes(&reports)[2], if is_started { "ACQUIRED" } else { "NOT_PROCESSED" });
+        assert_eq!(outcomes(&reports)[3], if is_outage { "UNAVAILABLE" } else { "DUPLICATE" });
+        assert_eq!(reports[1].disposition, Disposition::Done);
+        assert!(is_started || reports[2].disposition == AT_ONCE, "{reports:?}");
+        assert_eq!(reports[4].disposition == Disposition::DeadLetter, sends_letter, "{reports:?}");
     }
 }
 
