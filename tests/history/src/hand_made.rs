@@ -8,6 +8,7 @@
     reason = "only tests use it"
 )]
 
+use std::path::Path;
 use std::{fs, io};
 
 use idempotent_sqs::idempotency::MessageIdHash;
@@ -55,9 +56,14 @@ impl Calls {
     /// The history of these calls.
     pub fn read(&self) -> io::Result<History> {
         let directory = tempfile::tempdir()?;
-        let lines: Vec<_> = self.0.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        fs::write(directory.path().join("1.jsonl"), lines.join("\n"))?;
+        self.write(directory.path(), "1")?;
         History::read(directory.path())
+    }
+
+    /// Writes the history file of this process.
+    pub fn write(&self, directory: &Path, process: &str) -> io::Result<()> {
+        let lines: Vec<_> = self.0.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        fs::write(directory.join(format!("{process}.jsonl")), lines.join("\n"))
     }
 
     /// Those of the key.

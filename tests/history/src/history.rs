@@ -75,7 +75,7 @@ impl Loss {
 pub struct History {
     /// By key, in the order of their invocations. Without operations that were not executed.
     pub keys: BTreeMap<String, Vec<Operation>>,
-    /// Operations that were not executed.
+    /// Operations that were not executed, in the order of their invocations.
     pub not_executed: Vec<Operation>,
 }
 
@@ -116,9 +116,10 @@ impl History {
         self.sort();
     }
 
+    /// Operations of one time are in the order of their processes. That of the files in a directory is not defined.
     pub(crate) fn sort(&mut self) {
-        for operations in self.keys.values_mut() {
-            operations.sort_by_key(|operation| operation.invoked_us);
+        for operations in self.keys.values_mut().chain([&mut self.not_executed]) {
+            operations.sort_by(|one, other| one.place().cmp(&other.place()));
         }
     }
 
@@ -219,6 +220,11 @@ fn share_leases(operations: &mut [Operation]) {
 }
 
 impl Operation {
+    /// What the operations of a history are sorted by.
+    fn place(&self) -> (u64, &str, u64) {
+        (self.invoked_us, &self.process, self.number)
+    }
+
     /// When it was executed at the latest, by the monotonic clock, µs.
     #[must_use]
     pub fn ends_us(&self) -> u64 {

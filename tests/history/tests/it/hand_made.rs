@@ -2,8 +2,8 @@
 
 mod times;
 
-use history::hand_made::{Calls, acquire, acquired, calls, complete, conflict, duplicate, fail, fence, request};
-use history::{Allowances, Answer, Call, LostTo, LostWrite, Report, Verdict, verdict};
+use history::hand_made::{Calls, KEY, acquire, acquired, calls, complete, conflict, duplicate, fail, fence, request};
+use history::{Allowances, Answer, Call, History, LostTo, LostWrite, Report, Verdict, verdict};
 
 fn is_linearizable(calls: Calls, repeats: u8) -> bool {
     matches!(verdict(&calls.operations(), Allowances { repeats, ..Allowances::REAL }), Verdict::Linearizable { .. })
@@ -175,4 +175,15 @@ fn a_file_that_no_process_writes_is_not_read() {
     assert!(Calls([begun().0, vec![returned]].concat()).read().is_err(), "a second answer");
     assert!(Calls([begun().0, vec![invoked]].concat()).read().is_err(), "a second call with a number");
     assert!(calls().answered(2, 1, acquire(1), acquired(1, 1, false)).read().is_err(), "an answer before its call");
+}
+
+#[test]
+fn calls_that_begin_at_one_time_are_in_the_order_of_their_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let processes = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    for process in processes.iter().rev() {
+        begun().write(directory.path(), process).unwrap();
+    }
+    let history = History::read(directory.path()).unwrap();
+    assert!(history.keys[KEY].iter().map(|operation| &operation.process).eq(processes));
 }

@@ -65,6 +65,13 @@ fn two_processes_have_the_same_run_of_a_seed_and_another_of_another_seed() {
 }
 
 #[test]
+fn two_processes_find_the_same_faults_of_a_seed() {
+    let [one, again] = [(); 2].map(|()| simulate(&["1", "--without", "complete: only the owner"]).0);
+    assert!(one.contains("WRONG "), "{one}");
+    assert_eq!(one, again);
+}
+
+#[test]
 fn a_removed_guard_is_found() {
     for guard in ["acquire: a live lease", "complete: only", "fail: only", "release: only", "release: earlier"] {
         let (text, is_found) = simulate(&["--guards", guard, "1", "20"]);
