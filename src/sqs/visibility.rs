@@ -209,7 +209,7 @@ async fn change_batch(
                 return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
             }
             Err(_elapsed) => {
-                is_silent.store(began.elapsed() >= ENOUGH, Ordering::Relaxed);
+                is_silent.fetch_or(began.elapsed() >= ENOUGH, Ordering::Relaxed);
                 return log_no_reply(changes.len(), began.elapsed());
             }
         };

@@ -135,7 +135,7 @@ pub async fn a_spent_failure_applies_for_its_failed_retention(store: &impl Store
     let claim = acquired(store, spent(LONG)).await;
     assert_settled(store.fail(&claim, PARKED), Settled::Recorded).await;
     assert_answer!(store, spent(LONG), Acquire::Failed);
-    // Longer than if milliseconds were taken for microseconds.
+    // Longer than `LONG` is if its milliseconds are taken for microseconds.
     sleep(LONG / 500).await;
     assert_answer!(store, spent(LONG), Acquire::Failed);
     let recovery = taken_over(store, spent(SHORT)).await;
