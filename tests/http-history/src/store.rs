@@ -89,14 +89,19 @@ pub(crate) struct Watched<S> {
 }
 
 impl<S: Store> Watched<S> {
-    async fn answer(&self, mut request: AcquireRequest) -> Result<Acquire, StoreError> {
+    async fn answer(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
         if self.tally.next_acquire().is_multiple_of(ACQUIRES_PER_OTHER_VALUE) {
             return Err(StoreError::NotARecord(request.key.stored().into_owned()));
         }
+        self.store.acquire(self.with_its_key(request)).await
+    }
+
+    /// The request, with another key if its record has expired.
+    fn with_its_key(&self, mut request: AcquireRequest) -> AcquireRequest {
         if logs::request().is_some_and(|number| self.has_expired_before_its_object_is_read(number)) {
             request.key = Key::new(&format!("expired {}", request.key.as_str())).expect("it is not empty");
         }
-        self.store.acquire(request).await
+        request
     }
 
     /// Whether this request, which was told the object of its result, finds that its record has expired.
@@ -144,6 +149,10 @@ impl<S: Store> Store for Watched<S> {
     async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
         if claim.is_some_and(|claim| self.kind.holds(claim.fence().0)) {
             return Err(StoreError::unreachable("planned"));
+        }
+        if claim.is_none() {
+            // Of an acquire without a reply.
+            return self.store.release(&self.with_its_key(request.clone()), None).await;
         }
         self.store.release(request, claim).await
     }

@@ -38,6 +38,9 @@ use world::World;
 /// Calls of each task.
 const CALLS: usize = 12;
 
+/// Partitions of the table in every second seed.
+const PARTITIONS: usize = 3;
+
 /// The number of the first caller that finishes what the others have begun.
 const LAST: usize = 100;
 
@@ -50,6 +53,9 @@ pub async fn use_inbox(seed: u64) -> Vec<String> {
     let server = Server::start(OPERATOR);
     let accepts = passwords.clone();
     server.configure(version, Some(move |user: &str, password: &str| user != PAYER || accepts.accept(password)), 100);
+    if seed.is_multiple_of(2) {
+        server.partition_inbox(PARTITIONS);
+    }
     let world = Arc::new(World::new(server, passwords));
     // A host that accepts connections and never replies.
     let _silent = network::listen("silent");

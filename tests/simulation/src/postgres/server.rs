@@ -95,6 +95,11 @@ impl Server {
         self.accept(host);
     }
 
+    /// Divides the inbox, which has no rows yet, into this number of partitions.
+    pub fn partition_inbox(&self, partitions: usize) {
+        lock(&self.shared).tables.partition(INBOX, partitions);
+    }
+
     /// Sets the version, which users and passwords are accepted, and how many sessions there may be.
     pub fn configure(
         &self,

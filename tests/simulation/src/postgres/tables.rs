@@ -13,14 +13,30 @@ use super::value::Value;
 /// A transaction that writes.
 pub type Xid = u64;
 
-/// The place of a version in its table.
-pub(super) type Ctid = u64;
+/// Where a version is in its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ctid {
+    pub(super) partition: usize,
+    /// Its place in the partition. Other partitions have the same places.
+    pub(super) place: u64,
+}
 
 pub(super) struct Table {
     pub(super) definition: &'static Definition,
     pub(super) versions: BTreeMap<Ctid, Version>,
-    next: Ctid,
+    /// The next place in each partition.
+    next: Vec<u64>,
     serial: i64,
+}
+
+impl Table {
+    /// Where the next version of this row will be. The primary key decides which partition that is.
+    fn next_ctid(&self, row: &[Value]) -> Ctid {
+        let key = self.definition.key.iter().map(|column| row[*column].to_text());
+        let hash = key.flat_map(String::into_bytes).map(usize::from).sum::<usize>();
+        let partition = hash % self.next.len();
+        Ctid { partition, place: self.next[partition] }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -130,7 +146,7 @@ pub(super) struct Tables {
 
 impl Default for Tables {
     fn default() -> Self {
-        let table = |definition| Table { definition, versions: BTreeMap::new(), next: 0, serial: 0 };
+        let table = |definition| Table { definition, versions: BTreeMap::new(), next: vec![0], serial: 0 };
         Self {
             all: TABLES.iter().map(table).collect(),
             open: BTreeMap::new(),
@@ -145,6 +161,11 @@ impl Default for Tables {
 }
 
 impl Tables {
+    /// Divides a table, which has no rows yet, into this number of partitions.
+    pub(super) fn partition(&mut self, table: usize, partitions: usize) {
+        self.all[table].next = vec![0; partitions];
+    }
+
     pub(super) fn snapshot(&self, me: Option<Xid>, command: u32) -> Snapshot {
         Snapshot { commits: self.commits, me, command }
     }
@@ -234,9 +255,9 @@ impl Tables {
         self.all[table].serial
     }
 
-    /// Where the next version of this table will be.
-    pub(super) fn next_ctid(&self, table: usize) -> Ctid {
-        self.all[table].next
+    /// Where the next version of this row will be.
+    pub(super) fn next_ctid(&self, table: usize, row: &[Value]) -> Ctid {
+        self.all[table].next_ctid(row)
     }
 
     pub(super) fn insert(&mut self, table: usize, row: Vec<Value>, writer: Writer) -> Ctid {
@@ -245,8 +266,8 @@ impl Tables {
 
     fn write(&mut self, table: usize, row: Vec<Value>, writer: Writer, is_update: bool) -> Ctid {
         let Writer { xid, xmin, command } = writer;
-        let ctid = self.all[table].next;
-        self.all[table].next += 1;
+        let ctid = self.all[table].next_ctid(&row);
+        self.all[table].next[ctid.partition] += 1;
         let version = Version { row, writer: xid, xmin, command, is_update, deleted: None, locked: None };
         self.all[table].versions.insert(ctid, version);
         self.record(xid, table, ctid, Kind::Insert);

@@ -129,10 +129,11 @@ impl Truth<'_> {
         };
         let is_planned = |class: Class| planned.is_some_and(|code| Class::of(code) == class);
         let is_disturbed = self.is_disturbed(call, &ANY);
+        // The first try takes two timeouts, and the second one opens a connection.
+        let finds_silence = 2 * timeout + 10 * MARGIN;
         let is_cut_off = match call.plan.before {
             Before::Unreachable => true,
-            // The first try takes two timeouts, and the second one opens a connection.
-            Before::Silent => call.plan.time < 2 * timeout + 10 * MARGIN,
+            _ if self.is_silent(call, finds_silence) => call.plan.time < finds_silence,
             _ => call.plan.time < 4 * MARGIN,
         };
         // A wait for a lock ends with the timeout, or before the deadline.
@@ -178,6 +179,14 @@ impl Truth<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the connections of the caller may be silent: since this call, or since an earlier one, if that and those
+    /// between them took less than `finds_silence`.
+    fn is_silent(&self, call: &Call, finds_silence: Duration) -> bool {
+        let until_this = self.calls.iter().filter(|other| other.caller == call.caller && other.begun <= call.begun);
+        let is_short = |other: &&Call| other.fence == call.fence || other.plan.time < finds_silence;
+        until_this.rev().take_while(is_short).any(|other| other.plan.before == Before::Silent)
     }
 
     /// Whether the password was replaced just before this time, perhaps for the second time since the last login.

@@ -97,7 +97,7 @@ impl Run<'_> {
         (table, ctid, doing): (usize, Ctid, &str),
         is_held: impl Fn(&Tables) -> bool,
     ) -> Result<()> {
-        let place = Value::Tid(ctid).to_text();
+        let place = Value::Tid(ctid.place).to_text();
         let context = format!("while {doing} tuple {place} in relation \"{}\"", TABLES[table].name);
         wait_for(self.shared, self.transaction, holder, self.lock_timeout, context, is_held).await
     }

@@ -38,7 +38,8 @@ pub(super) struct Candidate {
 /// A row of a table, with its system columns.
 pub(super) fn full_row(table: usize, ctid: Ctid, version: &Version) -> Row {
     let xmin = i64::try_from(version.xmin).unwrap_or(i64::MAX);
-    let system = [Value::Tid(ctid), Value::Int(xmin), Value::Int(TABLES[table].oid)];
+    let table_oid = TABLES[table].oid.saturating_add_unsigned(ctid.partition as u64);
+    let system = [Value::Tid(ctid.place), Value::Int(xmin), Value::Int(table_oid)];
     version.row.iter().cloned().chain(system).collect()
 }
 
@@ -86,7 +87,7 @@ impl Run<'_> {
                 let row = group.first().map_or(&[][..], Vec::as_slice);
                 let frame = Frame { row, aggregates: &aggregates, outer };
                 if self.passes(tables, groups.having.as_ref(), &frame)? {
-                    candidates.push(self.candidate(tables, query, 0, &frame)?);
+                    candidates.push(self.candidate(tables, query, Ctid::default(), &frame)?);
                 }
             }
         } else {
@@ -114,21 +115,21 @@ impl Run<'_> {
     }
 
     fn source(&self, tables: &Tables, rows: &Rows, outer: Option<&Frame<'_>>) -> Result<Vec<(Ctid, Row)>> {
-        let numbered = |rows: Vec<Row>| (0..).zip(rows).collect();
+        let without_place = |rows: Vec<Row>| rows.into_iter().map(|row| (Ctid::default(), row)).collect();
         Ok(match rows {
-            Rows::One => vec![(0, Vec::new())],
+            Rows::One => without_place(vec![Vec::new()]),
             Rows::Table(table) => {
                 let visible = tables.visible(*table, self.snapshot);
                 visible.map(|(ctid, version)| (ctid, full_row(*table, ctid, version))).collect()
             }
-            Rows::With(index) => numbered(self.with[*index].clone()),
-            Rows::Activity => numbered(self.surroundings.activity.clone()),
-            Rows::Prepared => numbered(self.surroundings.prepared.clone()),
-            Rows::Query(query) => numbered(self.rows(tables, query, outer)?),
+            Rows::With(index) => without_place(self.with[*index].clone()),
+            Rows::Activity => without_place(self.surroundings.activity.clone()),
+            Rows::Prepared => without_place(self.surroundings.prepared.clone()),
+            Rows::Query(query) => without_place(self.rows(tables, query, outer)?),
             Rows::Values(rows) => {
                 let frame = Frame { row: &[], aggregates: &[], outer };
                 let row = |exprs: &Vec<_>| exprs.iter().map(|expr| self.eval(tables, expr, &frame)).collect();
-                numbered(rows.iter().map(row).collect::<Result<_>>()?)
+                without_place(rows.iter().map(row).collect::<Result<_>>()?)
             }
         })
     }
