@@ -35,7 +35,15 @@ impl Table {
         let key = self.definition.key.iter().map(|column| row[*column].to_text());
         let hash = key.flat_map(String::into_bytes).map(usize::from).sum::<usize>();
         let partition = hash % self.next.len();
-        Ctid { partition, place: self.next[partition] }
+        let place = if self.next.len() == 1 { self.next[partition] } else { self.first_free_place(partition) };
+        Ctid { partition, place }
+    }
+
+    /// As after a vacuum, so that partitions often have rows with the same places.
+    fn first_free_place(&self, partition: usize) -> u64 {
+        let used = self.versions.range(Ctid { partition, place: 0 }..).map(|(ctid, _)| *ctid);
+        let expected = (0..).map(|place| Ctid { partition, place });
+        expected.zip(used).take_while(|(expected, used)| expected == used).count() as u64
     }
 }
 

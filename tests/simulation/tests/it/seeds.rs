@@ -36,6 +36,11 @@ const FOUND: &[(u64, &str)] = &[
         16878,
         "a visibility timeout was expected of a message for an unavailable receiver, although the group had no time",
     ),
+    (
+        17102,
+        "a payload of a message whose key another node has was expected not to be read, and a release had another key",
+    ),
+    (17131, "a call on connections that were silent since an earlier call was expected to have a reply"),
 ];
 
 #[test]
