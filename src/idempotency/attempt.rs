@@ -37,10 +37,10 @@ impl<S: Store> Idempotency<S> {
         if Instant::now() >= until {
             return AttemptResult::NotStarted;
         }
-        let own_record = own_record(work);
-        if claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record.is_none() {
+        if self.parks(claim, work) {
             return AttemptResult::Parked;
         }
+        let own_record = own_record(work);
         let run = async {
             let mut run = pin!(async {
                 match own_record {
@@ -61,5 +61,10 @@ impl<S: Store> Idempotency<S> {
         // contain the payload; only the panic hook prints it.
         let result = catch_async(run).await;
         result.unwrap_or_else(|| AttemptResult::Failed(WorkError::uncertain("the work panicked")))
+    }
+
+    /// Whether the policy parks this claim, so that its work does not run.
+    pub(crate) fn parks<T: ?Sized + Sync, W: Work<T>>(&self, claim: &Claim, work: &W) -> bool {
+        claim.is_recovery() && self.policy.recovery == Recovery::Park && own_record(work).is_none()
     }
 }

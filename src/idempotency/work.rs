@@ -75,10 +75,10 @@ pub trait Work<T: ?Sized>: Send + Sync {
 
     /// The longest time that a run with this input takes, because it ends by a timeout of its own. A message for which
     /// less is left before the deadline is not started but delivered again, because cancelled work may have taken
-    /// effect. More than half of the time of a batch counts as this half. Until one of its messages is started, or is
-    /// done while the store is available, any time is enough, so that each batch makes progress. Only batches of SQS
-    /// use it. If the payload of a message is in S3, it is also called before that is read. By default zero: a message
-    /// is started as long as any time is left.
+    /// effect. More than half of the time of a batch counts as this half. Until one of its messages is started or
+    /// becomes a dead letter, or is done while the store is available, any time is enough, so that each batch makes
+    /// progress. Only batches of SQS use it. If the payload of a message is in S3, it is also called before that is
+    /// read. By default zero: a message is started as long as any time is left.
     fn longest_run(&self, input: &T) -> Duration {
         let _ = input;
         Duration::ZERO

@@ -115,7 +115,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
             // The acquire took long, or the process was frozen.
             AttemptResult::NotStarted
         } else {
-            self.started.store(true, Ordering::Relaxed);
+            self.started.fetch_or(!idempotency.parks(&claim, work), Ordering::Relaxed);
             let began = timings.map(|_| Instant::now());
             let result = idempotency.attempt_work(&claim, work, message, deadline).await;
             timings.filter(|_| result.ran()).inspect(|timings| timings.work.add_since(began));

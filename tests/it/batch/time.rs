@@ -13,7 +13,7 @@ use harness::parts::Parts;
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{
-    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Store, Work, WorkError, work_fn,
+    Claim, Deadline, Idempotency, Location, ObjectError, ObjectStore, Policy, Recovery, Store, Work, WorkError, work_fn,
 };
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Disposition, ExtendedClient, KeySource, Message};
 use idempotent_sqs::stores::MemoryStore;
@@ -169,6 +169,27 @@ async fn a_message_behind_duplicates_whose_payloads_took_most_of_the_time_is_sta
         assert!(is_started || reports[2].disposition == AT_ONCE, "{reports:?}");
         assert_eq!(reports[4].disposition == Disposition::DeadLetter, sends_letter, "{reports:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_message_that_stays_in_its_queue_is_no_progress() {
+    let objects: Option<Arc<dyn ObjectStore>> = Some(Arc::new(SlowObjects));
+    let extended_client = with!(ExtendedClient::default(), objects = objects, buckets = vec!["payloads".into()]);
+    let settings = with!(settings(), extended_client = extended_client, keys = vec![KeySource::MessageId]);
+    let store = MemoryStore::default();
+    let parks = || Idempotency::new(&store, with!(Policy::default(), recovery = Recovery::Park));
+    let parked = message("parked", "parked");
+    let uncertain = ScriptedWork::always(Action::FailUncertain);
+    run(&Batch::new(parks(), &uncertain, settings.clone()), slice::from_ref(&parked)).await;
+
+    let work = SevenSeconds::new(Duration::from_secs(10));
+    let mut other = message("other", "other");
+    set_pointer(&mut other, "payloads", "one");
+    // Of 16.5 seconds for work, 7.5 are left once the payload is read.
+    let deadline = Deadline::within(Duration::from_millis(17_500));
+    let reports = Batch::new(parks(), &work, settings).run(&[parked, other], deadline).await.unwrap();
+    assert!(!reports[0].ran, "{reports:?}");
+    assert_eq!(reports[1].disposition, Disposition::Done, "{reports:?}");
 }
 
 fn batch_with<S: Store>(store: S, work: &SevenSeconds, settings: BatchSettings) -> Batch<S, &SevenSeconds> {
