@@ -148,8 +148,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
         if reported().any(|(message, report)| was_redelivered_during_lease(message, report)) {
             self.early_redelivery.call_once(|| {
                 tracing::warn!(
-                    "a message was delivered again during a lease of its key: unless several messages have this key, \
-                     check that the queue's visibility timeout is longer than the function's timeout plus LEASE_GRACE_MS"
+                    "a message was delivered again during a lease of its key: unless several messages have this key, or \
+                     Redis did not respond before, check that the queue's visibility timeout is longer than the function's timeout plus LEASE_GRACE_MS"
                 );
             });
         }

@@ -43,7 +43,8 @@ use run::Run;
 /// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
 
-/// Time that is left to conclude a batch: changes of the visibility timeouts of 500 messages take three seconds at most.
+/// How long before [`Deadline::settle`] the releases are no longer waited for: changes of the visibility timeouts of 500
+/// messages take three seconds at most, and the log and the metrics take some time too.
 const TIME_TO_CONCLUDE: Duration = Duration::from_secs(4);
 
 /// Runs the work on the messages of a batch, each under its own idempotency record.
@@ -109,9 +110,9 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     }
 
     /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran. `conclude` gets them once the records of acquires without a reply are released. That is tried until
-    /// [`Deadline::settle`]. `conclude` begins [`TIME_TO_CONCLUDE`] before that at the latest, or when the last message has
-    /// ended, if that is later.
+    /// work ran. Records of acquires without a reply are released, which is tried until [`Deadline::settle`]. `conclude`
+    /// gets the reports once that is done, or [`TIME_TO_CONCLUDE`] before that time. It never begins before the last message
+    /// has ended.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],
@@ -125,10 +126,11 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
             let run = Run::new(self, messages, deadline, timings, sender);
             let groups = run.lanes_by_receiver().into_iter();
             join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
-            let is_releasing = run.outages.affect(None);
+            let has_outage = run.outages.affect(None);
             let (reports, outage) = run.into_reports();
-            if is_releasing {
-                // A message that is received again should not be in conflict with its own acquire.
+            if has_outage {
+                // Waits for the releases: a message that is received again before that is in conflict with its own
+                // acquire.
                 let latest = deadline.settle.checked_sub(TIME_TO_CONCLUDE).unwrap_or(deadline.work);
                 drop(timeout_at(latest, released).await);
             }

@@ -31,7 +31,7 @@ const CONCURRENT_CALLS: usize = 50;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time in which a reply can be expected. A function with little memory needs most of it for the TLS handshake.
-const ENOUGH: Duration = Duration::from_secs(1);
+const TIME_FOR_A_REPLY: Duration = Duration::from_secs(1);
 
 /// Additional time for each call that waits for an earlier one. The largest batch has 1,000 calls, 20 on each
 /// connection, and almost 8 seconds for all: a reply takes some 20 milliseconds, and with little memory a function has
@@ -144,10 +144,10 @@ impl Visibility {
 
 /// Logs that there was no reply in this time.
 fn log_no_reply(failed: usize, time: Duration) {
-    if time < ENOUGH {
+    if time < TIME_FOR_A_REPLY {
         log_unchanged(failed, "too little time was left for the call", None);
     } else {
-        log_unchanged(failed, "SQS did not reply in time", Some(OF_A_CALL));
+        log_unchanged(failed, "SQS did not reply in time", Some(CALL_ADVICE));
     }
 }
 
@@ -171,26 +171,26 @@ async fn change_in_sqs(sqs: &SqsClient, changes: &[(&Message, Duration)], until:
     let Ok(client) = timeout_at(until, sqs.get(Some(queue.region))).await else {
         return log_no_reply(changes.len(), began.elapsed());
     };
-    let is_silent = AtomicBool::new(false);
+    let has_timed_out = AtomicBool::new(false);
     let calls = by_queue.iter().flat_map(|(queue, changes)| {
-        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until, &is_silent))
+        changes.chunks(MAX_ENTRIES).map(|changes| change_batch(&client, queue, changes.to_vec(), until, &has_timed_out))
     });
     let calls: Vec<_> = calls.collect();
     stream::iter(calls).buffer_unordered(CONCURRENT_CALLS).collect::<()>().await;
 }
 
-/// Changes the visibility timeouts of at most ten messages. `is_silent`: whether SQS has not replied to a call, after which
-/// no other one starts.
+/// Changes the visibility timeouts of at most ten messages. `has_timed_out`: whether a call had
+/// [`TIME_FOR_A_REPLY`] and no reply, after which no other one starts.
 async fn change_batch(
     client: &Client,
     queue: &QueueArn<'_>,
     mut changes: Vec<Change<'_>>,
     until: Instant,
-    is_silent: &AtomicBool,
+    has_timed_out: &AtomicBool,
 ) {
     while !changes.is_empty() {
-        if is_silent.load(Ordering::Relaxed) {
-            return log_unchanged(changes.len(), "SQS did not reply to an earlier call", Some(OF_A_CALL));
+        if has_timed_out.load(Ordering::Relaxed) {
+            return log_unchanged(changes.len(), "SQS did not reply to an earlier call", Some(CALL_ADVICE));
         }
         // A call that has no time left would still open a connection.
         let began = Instant::now();
@@ -206,10 +206,10 @@ async fn change_batch(
         let failed = match timeout_at(until.min(began + TIMEOUT), request.send()).await {
             Ok(Ok(reply)) => reply.failed,
             Ok(Err(error)) => {
-                return log_unchanged(changes.len(), &error_chain(&error), Some(OF_A_CALL));
+                return log_unchanged(changes.len(), &error_chain(&error), Some(CALL_ADVICE));
             }
             Err(_elapsed) => {
-                is_silent.fetch_or(began.elapsed() >= ENOUGH, Ordering::Relaxed);
+                has_timed_out.fetch_or(began.elapsed() >= TIME_FOR_A_REPLY, Ordering::Relaxed);
                 return log_no_reply(changes.len(), began.elapsed());
             }
         };
@@ -232,7 +232,7 @@ async fn change_batch(
 }
 
 /// What to do if a call failed. A refused entry is another matter: SQS was reached, and permitted the call.
-const OF_A_CALL: &str = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
+const CALL_ADVICE: &str = "check that the function may call sqs:ChangeMessageVisibility and can reach SQS";
 
 fn log_unchanged(failed: usize, reason: &str, advice: Option<&str>) {
     tracing::warn!(failed, reason, advice, "visibility timeouts were not changed; the queue's default applies");
@@ -273,6 +273,18 @@ mod tests {
     fn a_delay_may_have_any_length() {
         let change = Change { receipt_handle: "r", after: Duration::MAX };
         assert_eq!(*change.entry().get_visibility_timeout(), Some(43_200));
+    }
+
+    #[tokio::test]
+    async fn a_message_is_not_made_visible_at_once_if_sqs_refuses_even_an_hour() {
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let changes = Arc::clone(&received);
+        let visibility = Visibility::with_replacement(move |_, after| {
+            changes.lock().unwrap().push(after);
+            Err("InvalidParameterValue for VisibilityTimeout".into())
+        });
+        visibility.change(&[(&Message::default(), 2 * LESS)], Instant::now()).await;
+        assert_eq!(*received.lock().unwrap(), [2 * LESS, LESS]);
     }
 
     #[tokio::test]
