@@ -96,3 +96,14 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_findings_does_not_end_the_invocation() {
+        let metrics = Metrics::new(MetricsSettings::new("Payments", "payments"), || panic!("no findings"));
+        metrics.print("request", &[], &Timings::default());
+    }
+}

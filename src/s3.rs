@@ -260,4 +260,16 @@ mod tests {
             assert_eq!(header("x-amz-date"), "20261119T093105Z");
         }
     }
+
+    #[tokio::test]
+    async fn the_error_code_of_a_response_is_a_plain_word_or_none() {
+        let code = |code: &str| {
+            let body = format!("<Error><Code>{code}</Code><Key>ada@example.com</Key></Error>");
+            error_code(http::Response::new(body).into())
+        };
+        assert_eq!(code("AccessDenied").await.as_deref(), Some("AccessDenied"));
+        for other in ["no access to ada@example.com", "Access\nDenied", "a/b"] {
+            assert_eq!(code(other).await, None, "{other}");
+        }
+    }
 }

@@ -164,6 +164,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_of_a_response_is_read_than_shows_that_it_is_too_large_to_be_a_result() {
+        let most = |response_max_bytes| {
+            let mut settings = WebhookSettings::new("https://pay.example".parse().unwrap());
+            settings.response_max_bytes = response_max_bytes;
+            Webhook::new(settings).settings.response_max_bytes
+        };
+        assert_eq!(most(4097), 4097);
+        assert_eq!(most(usize::MAX), MAX_RESULT_BYTES + 1);
+    }
+
+    #[test]
     fn a_key_of_visible_ascii_is_sent_unchanged() {
         assert_eq!(header_value("pay_7f3a/2026-11:EUR{1}"), "pay_7f3a/2026-11:EUR{1}");
     }

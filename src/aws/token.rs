@@ -134,6 +134,8 @@ fn presigned(
 pub(super) mod tests {
     use std::time::UNIX_EPOCH;
 
+    use aws_config::Region;
+    use aws_credential_types::provider::SharedCredentialsProvider;
     use serde_json::Value;
 
     use super::*;
@@ -163,5 +165,17 @@ pub(super) mod tests {
             assert_eq!(parts(&ours), parts(text("token")));
         }
         assert!(cases.len() >= 8);
+    }
+
+    #[tokio::test]
+    async fn no_token_is_signed_for_an_empty_region() {
+        let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+        let aws = SdkConfig::builder()
+            .region(Region::new(""))
+            .credentials_provider(SharedCredentialsProvider::new(credentials))
+            .build();
+        let service = Service { name: "ElastiCache", signing_name: "elasticache" };
+        let error = Signer::new(service, aws.into()).token("cache/?Action=connect", false).await.unwrap_err();
+        assert!(matches!(error, TokenError::NoRegion("ElastiCache")), "{error:?}");
     }
 }

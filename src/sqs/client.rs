@@ -124,6 +124,18 @@ mod tests {
     }
 
     #[test]
+    fn an_arn_with_an_empty_part_is_not_that_of_a_queue() {
+        for arn in [
+            "arn::sqs:eu-central-1:123456789012:payments",
+            "arn:aws:sqs::123456789012:payments",
+            "arn:aws:sqs:eu-central-1::payments",
+            "arn:aws:sqs:eu-central-1:123456789012:",
+        ] {
+            with_queue(arn, |queue| assert_eq!(queue, None, "{arn}"));
+        }
+    }
+
+    #[test]
     fn a_queue_is_recognized_by_the_account_and_the_name_in_its_url() {
         with_queue("arn:aws:sqs:eu-central-1:123456789012:payments", |queue| {
             let queue = queue.unwrap();

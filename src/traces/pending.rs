@@ -76,3 +76,23 @@ impl SpanProcessor for Collect {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::{Tracer as _, TracerProvider as _};
+    use opentelemetry_sdk::trace::SdkTracerProvider;
+
+    use super::*;
+
+    #[test]
+    fn spans_are_dropped_while_too_many_are_unsent() {
+        let exporter = SpanExporter::builder().with_http().build().unwrap();
+        let pending = Arc::new(Pending::new(exporter, Duration::ZERO));
+        let provider = SdkTracerProvider::builder().with_span_processor(Collect(Arc::clone(&pending))).build();
+        let tracer = provider.tracer("work");
+        for _ in 0..=MAX_PENDING {
+            drop(tracer.start("step"));
+        }
+        assert_eq!(pending.ended.lock().unwrap().len(), MAX_PENDING);
+    }
+}

@@ -6,6 +6,8 @@ use harness::sentinel::Sentinel;
 
 use super::*;
 
+const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
+
 #[tokio::test]
 async fn the_next_call_replaces_a_killed_connection() {
     let redis = Redis::start().await;
@@ -184,7 +186,6 @@ async fn an_acquire_may_have_been_executed_if_it_was_sent_and_got_no_reply() {
 
 #[tokio::test]
 async fn an_acquire_whose_script_failed_after_a_write_may_have_been_executed() {
-    const ACQUIRE: &str = include_str!("../../../lua/acquire.lua");
     let redis = Redis::start().await;
     let front = Front::to(redis.port()).await;
     front.replace_script(ACQUIRE, "redis.call('SET', KEYS[1], '')\nreturn redis.error_reply('ERR the script failed')");
@@ -216,6 +217,17 @@ async fn cancelled_calls_are_not_sent_again_after_a_lost_script() {
         .await
         .unwrap();
     assert_eq!(there, (false, true));
+}
+
+#[tokio::test]
+async fn a_script_that_is_lost_again_whenever_it_is_sent_is_sent_once_in_each_of_two_tries() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    front.replace_script(ACQUIRE, "return redis.error_reply('NOSCRIPT No matching script.')");
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let error = soon(store.acquire(attempt("pay_1"))).await.unwrap_err();
+    assert!(error.is_unavailable(), "{error:?}");
+    assert_eq!(calls(&redis, "eval").await, 2);
 }
 
 /// A server that accepts every command and returns one answer for every script call.

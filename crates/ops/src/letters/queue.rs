@@ -225,3 +225,16 @@ pub(super) fn is_fifo(name: &str) -> bool {
 fn seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A queue that cannot be called: there are no credentials.
+    pub(crate) fn without_credentials() -> DeadLetterQueue {
+        let config = Builder::new().behavior_version(BehaviorVersion::latest()).region(Region::new("eu-central-1"));
+        let client = Client::from_conf(config.build());
+        let url = "https://sqs.eu-central-1.amazonaws.com/123456789012/dead".to_owned();
+        DeadLetterQueue { sender: client.clone(), client, url, visibility_timeout: Duration::from_mins(5) }
+    }
+}

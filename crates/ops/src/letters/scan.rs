@@ -306,3 +306,22 @@ impl<'a> Scan<'a> {
         self.seen.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use idempotent_sqs::config::Environment;
+
+    use super::super::queue::tests::without_credentials;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_scan_that_holds_as_many_letters_as_it_can_receives_no_more() {
+        let (queue, keys) = (without_credentials(), KeyFinder::read(&mut Environment::new(|_| None)));
+        let mut scan = Scan::new(&queue, &keys, Interrupt::start(), Counts { visible: 60_000, in_flight: 0 });
+        let hidden_until = HiddenUntil::after(queue.visibility_timeout);
+        let held = Held { receipt_handle: String::new(), hidden_until, may_be_deleted: false };
+        scan.held = (0..MAX_HELD).map(|n| (n.to_string(), held.clone())).collect();
+        assert!(matches!(scan.next().await, Ok(None)));
+        assert_eq!(scan.last_receive, LastReceive::Full);
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use harness::cluster::SmallCluster;
 use harness::front::Front;
 use harness::redis::{Redis, connect};
 use harness::until;
@@ -170,6 +171,30 @@ async fn a_slot_in_the_middle_of_a_range_is_reported_while_it_is_moved_and_when_
         while soon(scan.next()).await.unwrap().is_some() {}
         assert_eq!(scan.may_lack_records(), meanwhile != "nothing", "{meanwhile}");
     }
+}
+
+/// Reads of several of them at the same time fail, because the ASKING before one read applies to another.
+#[tokio::test]
+async fn the_records_of_a_slot_that_is_being_moved_are_found() {
+    let cluster = SmallCluster::start(2).await;
+    let tool = Tool::on(&cluster.url()).with("REDIS_CLUSTER", "true");
+    let store = tool.store();
+    let written: HashSet<_> = (0..50).map(|n| format!("{{pay}}_{n}")).collect();
+    for key in &written {
+        claim(&store, key, LONG).await;
+    }
+    let slot = cluster.ask(0, &["CLUSTER", "KEYSLOT", "{pay}"]).await;
+    cluster.start_to_move(slot, 0, 1).await;
+    for key in &written {
+        cluster.move_record(&format!("payments:{key}"), 0, 1).await;
+    }
+    // Such reads may wait for the timeout, twice.
+    let records = Records::new(&tool.with("REDIS_TIMEOUT_MS", "1000").redis_settings()).unwrap();
+    let (mut scan, mut found) = (records.scan().await.unwrap(), HashSet::new());
+    while let Some(page) = soon(scan.next()).await.unwrap() {
+        found.extend(keys(page));
+    }
+    assert_eq!((found, scan.may_lack_records()), (written, true));
 }
 
 /// The order of its keys is another one then, so the rest of the scan lacks some.

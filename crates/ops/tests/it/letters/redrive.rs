@@ -1,13 +1,16 @@
 //! `redrive`: what it sends, where, and which letters.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use harness::sqs::SqsApi;
+use harness::sqs::{Fault, SqsApi};
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Attribute, Queue, QueueSettings, SendRequest};
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::{Queues, bodies, contents, results};
+use crate::Output;
 
 #[tokio::test]
 async fn a_letter_is_sent_back_as_it_was_without_its_description_and_deleted() {
@@ -160,6 +163,28 @@ async fn the_rate_limits_the_sends() {
     let start = Instant::now();
     let (code, _) = queues.json(&["redrive", "--all", "--yes", "--rate", "5"]).await;
     assert!(code == 0 && start.elapsed().as_millis() >= 800, "four intervals of 200 ms: {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn after_a_slow_send_the_next_ones_do_not_catch_up() {
+    let queues = Queues::standard().await;
+    (0..5).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut is_first) = (Arc::clone(&over), true);
+    queues.api.fail(move |call| {
+        let delays = call.action == "SendMessage" && std::mem::take(&mut is_first);
+        delays.then(|| Fault::Delay(Arc::clone(&delayed)))
+    });
+    let arguments = ["redrive", "--all", "--yes", "--rate", "5", "--visibility-timeout", "5", "--json"];
+    let run = queues.command(&arguments).spawn().unwrap();
+    // After three seconds, the time of 15 letters.
+    queues.api.called("ChangeMessageVisibilityBatch", 1).await;
+    let start = Instant::now();
+    over.notify_one();
+    queues.api.called("SendMessage", 5).await;
+    assert!(start.elapsed().as_millis() >= 600, "three intervals of 200 ms: {:?}", start.elapsed());
+    let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
+    assert_eq!((code, results(&output)), (0, vec!["REDRIVEN"; 5]), "{output}");
 }
 
 /// The queues of the same account and names in another region.

@@ -36,6 +36,20 @@ async fn one_refused_letter_does_not_affect_the_others() {
 }
 
 #[tokio::test]
+async fn refusals_that_are_not_in_a_row_keep_back_only_their_letters() {
+    let queues = Queues::standard().await;
+    (0..13).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let mut sends = 0;
+    queues.api.fail(move |call| {
+        sends += u32::from(call.action == "SendMessage");
+        (call.action == "SendMessage" && sends % 2 == 1).then_some(ACCESS_DENIED)
+    });
+    let (code, output) = queues.redrive(&["--all"]).await;
+    let redriven = results(&output).iter().filter(|result| **result == "REDRIVEN").count();
+    assert_eq!((code, redriven, queues.api.calls("SendMessage").len()), (1, 6, 13), "{output}");
+}
+
+#[tokio::test]
 async fn if_a_letter_cannot_be_deleted_no_other_one_is_sent() {
     for command in ["redrive", "delete"] {
         let queues = Queues::standard().await;

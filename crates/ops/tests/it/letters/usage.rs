@@ -43,6 +43,32 @@ async fn without_a_filter_all_is_required_and_without_a_terminal_yes() {
     assert_eq!(queues.dead.visible(), 1);
 }
 
+/// `script` has other arguments on other systems.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_terminal_letters_are_deleted_only_if_the_operator_agrees() {
+    use std::process::Stdio;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::process::Command;
+
+    let queues = Queues::standard().await;
+    queues.add("1", &json!({}));
+    for (answer, agrees) in [("n", false), ("", false), ("yeah", false), ("Y", true)] {
+        // `script` runs the tool in a terminal and copies its output to stdout.
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("{} delete --all", env!("CARGO_BIN_EXE_letters")), "/dev/null"]);
+        let path = ("PATH", std::env::var("PATH").unwrap());
+        command.env_clear().envs(queues.settings.iter().cloned()).envs([path]);
+        let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        run.stdin.take().unwrap().write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+        let output = crate::Output::new(harness::soon(run.wait_with_output()).await.unwrap());
+        assert_eq!((output.code == 0, queues.dead.is_empty()), (agrees, agrees), "{answer:?}: {}", output.stdout);
+        let note = "not confirmed; nothing was changed";
+        assert_eq!(output.stdout.contains(note), !agrees, "{answer:?}: {}", output.stdout);
+    }
+}
+
 #[tokio::test]
 async fn invalid_arguments_exit_with_2_and_name_the_error() {
     let queues = Queues::standard().await;

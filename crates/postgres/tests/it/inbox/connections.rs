@@ -63,6 +63,18 @@ async fn the_next_host_of_the_url_is_used_if_one_refuses_the_user() {
     done(&run(&flushed(), &inbox(Pay::default(), database(&url))).await);
 }
 
+/// Open connections still work, so it is no outage.
+#[tokio::test]
+async fn that_a_host_has_too_many_connections_is_not_hidden_by_the_error_of_another() {
+    let base = base().await;
+    let full = server_that_rejects("53300", "sorry, too many clients already").await;
+    for ports in [[full, free_port()], [free_port(), full]] {
+        let inbox = inbox(Pay::default(), database(&url_by_ports(&base, ports)));
+        let reason = unavailable(&run(&flushed(), &inbox).await);
+        assert!(reason.contains("53300"), "{reason}");
+    }
+}
+
 #[tokio::test]
 async fn the_next_host_of_the_url_is_used_if_one_accepts_no_writes() {
     let (standby, base) = (Postgres::start_with(&["default_transaction_read_only=on"]), base().await);
@@ -83,6 +95,7 @@ async fn a_silent_connection_is_replaced_in_time() {
         async move { drop(deliver(&flushed(), inbox, key).await) }
     });
     futures_util::future::join_all(warm_up).await;
+    assert!(front.connections() > 1, "the second try could take another one of them");
     // Open connections are silent from here on. New ones go to another proxy, as after a failover.
     let other = Front::to(base.port).await;
     front.forward_to(other.port);
@@ -290,15 +303,15 @@ async fn a_password_is_fetched_again_if_the_server_rejected_it() {
     }
 }
 
-/// A pooler that rejects each login with this message. The errors of `PgBouncer` at the login have this code.
-async fn pooler_that_rejects(message: &'static str) -> u16 {
+/// A server that rejects each login with this SQLSTATE and message.
+async fn server_that_rejects(code: &'static str, message: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             let length = client.read_u32().await.unwrap();
             client.read_exact(&mut vec![0; length as usize - 4]).await.unwrap();
-            let fields = format!("SFATAL\0C08P01\0M{message}\0\0");
+            let fields = format!("SFATAL\0C{code}\0M{message}\0\0");
             let length = u32::try_from(fields.len()).unwrap() + 4;
             let reply = [b"E", length.to_be_bytes().as_slice(), fields.as_bytes()].concat();
             client.write_all(&reply).await.unwrap();
@@ -316,7 +329,9 @@ async fn a_password_is_fetched_again_if_a_pooler_rejected_it() {
         ("no such database: payments", 0),
         ("query_wait_timeout", 0),
     ] {
-        let (source, url) = (Arc::new(Replaced::default()), base.url_by(pooler_that_rejects(message).await));
+        // The errors of PgBouncer at the login have this code.
+        let url = base.url_by(server_that_rejects("08P01", message).await);
+        let source = Arc::new(Replaced::default());
         let credentials = Some(source.clone() as Arc<dyn CredentialsSource>);
         let settings = with!(database_settings(&url), credentials = credentials);
         let error = try_run(&flushed(), &inbox(Pay::default(), Database::new(&settings))).await.unwrap_err();

@@ -96,6 +96,19 @@ async fn an_error_that_a_function_raises_quotes_no_values_whatever_its_sqlstate(
 }
 
 #[tokio::test]
+async fn an_error_that_comes_from_another_server_quotes_no_values() {
+    let base = base().await;
+    base.client.batch_execute("CREATE EXTENSION dblink").await.unwrap();
+    let relay = format!(
+        "SELECT dblink_exec('host=127.0.0.1 port={} dbname={} user=app', \
+         $raise$ DO $$ BEGIN RAISE 'card 4711' USING ERRCODE = '23514'; END $$ $raise$)",
+        base.port, base.name
+    );
+    let (kind, reason) = failure(&run(&flushed(), &also(&base, relay.leak())).await);
+    assert!(kind == PERMANENT && reason.contains("23514") && !reason.contains("4711"), "{reason}");
+}
+
+#[tokio::test]
 async fn the_server_ends_a_statement_at_the_deadline() {
     let base = base().await;
     let inbox = also(&base, "SELECT pg_sleep(600)");
