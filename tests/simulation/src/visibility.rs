@@ -85,7 +85,7 @@ fn changes(queue: &Queue, age_s: u64, replaces_sqs: bool, rng: &mut Rng) -> Vec<
         let after = match rng.draw(0..4) {
             0 => rng.ms(1..90_000),
             1 => Duration::from_secs(42_000),
-            _ => Duration::from_secs(rng.draw(1..12) * HOUR_S + 1),
+            _ => Duration::from_secs(rng.draw(1..12) * HOUR_S + rng.draw(0..2)),
         };
         let (mut asked, mut is_refused) = (vec![after.as_secs() + u64::from(after.subsec_nanos() > 0)], false);
         match rng.draw(0..12) {

@@ -119,8 +119,11 @@ impl Failure {
     pub(super) fn error(&self) -> Option<SqlError> {
         let sqlstate = self.sqlstate?;
         let is_of = |classes: &[&str]| classes.iter().any(|class| sqlstate.starts_with(class));
+        // Functions of PL/pgSQL, and errors of other servers.
+        let relays = [("23503", "pgfdw_report_error"), ("23514", "dblink_res_error")];
+        let relay = relays.iter().find(|(code, _)| *code == sqlstate).map_or("exec_stmt_raise", |(_, routine)| routine);
         Some(if is_of(&["23", "P0"]) {
-            SqlError::new(sqlstate, format!("a function refuses {SECRET}")).by("exec_stmt_raise")
+            SqlError::new(sqlstate, format!("a function refuses {SECRET}")).by(relay)
         } else if is_of(&["22"]) {
             SqlError::new(sqlstate, format!("invalid input \"{SECRET}\"")).by("pg_strtoint64")
         } else {
