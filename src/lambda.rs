@@ -149,7 +149,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
             self.early_redelivery.call_once(|| {
                 tracing::warn!(
                     "a message was delivered again during a lease of its key: unless several messages have this key, or \
-                     Redis did not respond before, check that the queue's visibility timeout is longer than the function's timeout plus LEASE_GRACE_MS"
+                     Redis did not respond before, check that the queue's visibility timeout is longer than the \
+                     function's timeout plus LEASE_GRACE_MS"
                 );
             });
         }

@@ -43,8 +43,8 @@ use run::Run;
 /// prepared. Equal to the number of records in one script call, so that calls are full.
 const WAVE: usize = 64;
 
-/// How long before [`Deadline::settle`] the releases are no longer waited for: changes of the visibility timeouts of 500
-/// messages take three seconds at most, and the log and the metrics take some time too.
+/// Releases are waited for until this long before [`Deadline::settle`]: changes of the visibility timeouts of 500 messages
+/// take three seconds at most, and the log and the metrics take some time too.
 const TIME_TO_CONCLUDE: Duration = Duration::from_secs(4);
 
 /// Runs the work on the messages of a batch, each under its own idempotency record.
@@ -110,9 +110,8 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
     }
 
     /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran. Records of acquires without a reply are released, which is tried until [`Deadline::settle`]. `conclude`
-    /// gets the reports once that is done, or [`TIME_TO_CONCLUDE`] before that time. It never begins before the last message
-    /// has ended.
+    /// work ran. The records of acquires without a reply are released until [`Deadline::settle`]. `conclude` gets the reports
+    /// once they are released, or [`TIME_TO_CONCLUDE`] before that time, but never before the last message has ended.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],

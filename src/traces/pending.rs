@@ -80,7 +80,7 @@ impl SpanProcessor for Collect {
 #[cfg(test)]
 mod tests {
     use opentelemetry::trace::{Tracer as _, TracerProvider as _};
-    use opentelemetry_sdk::trace::SdkTracerProvider;
+    use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 
     use super::*;
 
@@ -88,7 +88,10 @@ mod tests {
     fn spans_are_dropped_while_too_many_are_unsent() {
         let exporter = SpanExporter::builder().with_http().build().unwrap();
         let pending = Arc::new(Pending::new(exporter, Duration::ZERO));
-        let provider = SdkTracerProvider::builder().with_span_processor(Collect(Arc::clone(&pending))).build();
+        let provider = SdkTracerProvider::builder()
+            .with_sampler(Sampler::AlwaysOn)
+            .with_span_processor(Collect(Arc::clone(&pending)))
+            .build();
         let tracer = provider.tracer("work");
         for _ in 0..=MAX_PENDING {
             drop(tracer.start("step"));

@@ -231,9 +231,9 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         })
     }
 
-    /// Whether the work on this message can end before its deadline, or no message of the batch has been started or is done. More
-    /// than half of the time that the batch had at its start is not asked for, so that a function with a short timeout
-    /// can run more than one message.
+    /// Whether the work on this message can end before its deadline, or the batch has made no progress yet. More than half
+    /// of the time that the batch had at its start is not asked for, so that a function with a short timeout can run more
+    /// than one message.
     pub(super) fn has_time_for(&self, message: &Message) -> bool {
         let left = self.deadline.work.saturating_duration_since(Instant::now());
         // A panic concerns only its own message, which then has no longest time.
@@ -241,8 +241,8 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
         !left.is_zero() && (!self.has_progressed() || left >= self.half || left >= longest())
     }
 
-    /// Whether any work was started, any dead letter was sent, or any message is done. If no work ran and no dead letter
-    /// was sent before an outage, the invocation fails, so messages that are done are not acknowledged.
+    /// Whether any work was started, any dead letter was sent, or any message is done. The last does not count in an
+    /// outage: unless work runs or a dead letter is sent, the invocation fails, and such messages are not acknowledged.
     fn has_progressed(&self) -> bool {
         let [started, ran, done] = [&self.started, &self.ran, &self.done].map(|flag| flag.load(Ordering::Relaxed));
         started || ran || done && !self.outages.affect(None)

@@ -116,7 +116,7 @@ impl History {
         self.sort();
     }
 
-    /// Operations of one time are in the order of their processes. That of the files in a directory is not defined.
+    /// Operations that began at one time are in the order of their processes: that of files in a directory is not defined.
     pub(crate) fn sort(&mut self) {
         for operations in self.keys.values_mut().chain([&mut self.not_executed]) {
             operations.sort_by(|one, other| one.place().cmp(&other.place()));

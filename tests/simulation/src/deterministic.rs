@@ -2,7 +2,8 @@
 //!
 //! All that this process links reads time and random bytes by these functions of libc: the standard library (also the
 //! keys of each `HashMap`), tokio, the client library of Redis and the function. Other threads get those of the system.
-//! The metrics that the function prints are recorded instead.
+//! The metrics that the function prints are recorded instead. The verdict is made in another thread, whose `HashMap`s have
+//! random keys: it iterates over none.
 #![expect(unsafe_code, reason = "these are functions of libc")]
 #![expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "as the functions of libc do")]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "the contract is that of the function which is replaced")]
@@ -79,7 +80,7 @@ unsafe extern "C" fn getrandom(buffer: *mut u8, length: size_t, flags: c_uint) -
     length as ssize_t
 }
 
-/// History files have this id in their names, which are in the verdict.
+/// The names of history files contain it, and the verdict contains these names.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getpid() -> pid_t {
     let simulates = RANDOM.try_with(|rng| {

@@ -189,7 +189,7 @@ async fn the_records_of_a_slot_that_is_being_moved_are_found() {
         cluster.move_record(&format!("payments:{key}"), 0, 1).await;
     }
     // Such reads may wait for the timeout, twice.
-    let records = Records::new(&tool.with("REDIS_TIMEOUT_MS", "1000").redis_settings()).unwrap();
+    let records = Records::new(&tool.with("REDIS_TIMEOUT_MS", "3000").redis_settings()).unwrap();
     let (mut scan, mut found) = (records.scan().await.unwrap(), HashSet::new());
     while let Some(page) = soon(scan.next()).await.unwrap() {
         found.extend(keys(page));

@@ -181,7 +181,7 @@ fn a_file_that_no_process_writes_is_not_read() {
 fn calls_that_begin_at_one_time_are_in_the_order_of_their_processes() {
     let directory = tempfile::tempdir().unwrap();
     let processes = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    for process in processes.iter().rev() {
+    for process in ["c", "h", "a", "f", "d", "b", "g", "e"] {
         begun().write(directory.path(), process).unwrap();
     }
     let history = History::read(directory.path()).unwrap();

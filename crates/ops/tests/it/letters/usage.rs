@@ -57,7 +57,7 @@ async fn on_a_terminal_letters_are_deleted_only_if_the_operator_agrees() {
     for (answer, agrees) in [("n", false), ("", false), ("yeah", false), ("Y", true)] {
         // `script` runs the tool in a terminal and copies its output to stdout.
         let mut command = Command::new("script");
-        command.args(["-qec", &format!("{} delete --all", env!("CARGO_BIN_EXE_letters")), "/dev/null"]);
+        command.args(["-qec", &format!("'{}' delete --all", env!("CARGO_BIN_EXE_letters")), "/dev/null"]);
         let path = ("PATH", std::env::var("PATH").unwrap());
         command.env_clear().envs(queues.settings.iter().cloned()).envs([path]);
         let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
