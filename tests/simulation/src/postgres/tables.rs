@@ -24,18 +24,19 @@ pub(super) struct Ctid {
 pub(super) struct Table {
     pub(super) definition: &'static Definition,
     pub(super) versions: BTreeMap<Ctid, Version>,
-    /// The next place in each partition.
-    next: Vec<u64>,
+    partitions: usize,
+    /// The next place, if there is one partition.
+    next: u64,
     serial: i64,
 }
 
 impl Table {
     /// Where the next version of this row will be. The primary key decides which partition that is.
-    fn next_ctid(&self, row: &[Value]) -> Ctid {
+    pub(super) fn next_ctid(&self, row: &[Value]) -> Ctid {
         let key = self.definition.key.iter().map(|column| row[*column].to_text());
         let hash = key.flat_map(String::into_bytes).map(usize::from).sum::<usize>();
-        let partition = hash % self.next.len();
-        let place = if self.next.len() == 1 { self.next[partition] } else { self.first_free_place(partition) };
+        let partition = hash % self.partitions;
+        let place = if self.partitions == 1 { self.next } else { self.first_free_place(partition) };
         Ctid { partition, place }
     }
 
@@ -154,7 +155,7 @@ pub(super) struct Tables {
 
 impl Default for Tables {
     fn default() -> Self {
-        let table = |definition| Table { definition, versions: BTreeMap::new(), next: vec![0], serial: 0 };
+        let table = |definition| Table { definition, versions: BTreeMap::new(), partitions: 1, next: 0, serial: 0 };
         Self {
             all: TABLES.iter().map(table).collect(),
             open: BTreeMap::new(),
@@ -171,7 +172,7 @@ impl Default for Tables {
 impl Tables {
     /// Divides a table, which has no rows yet, into this number of partitions.
     pub(super) fn partition(&mut self, table: usize, partitions: usize) {
-        self.all[table].next = vec![0; partitions];
+        self.all[table].partitions = partitions;
     }
 
     pub(super) fn snapshot(&self, me: Option<Xid>, command: u32) -> Snapshot {
@@ -263,11 +264,6 @@ impl Tables {
         self.all[table].serial
     }
 
-    /// Where the next version of this row will be.
-    pub(super) fn next_ctid(&self, table: usize, row: &[Value]) -> Ctid {
-        self.all[table].next_ctid(row)
-    }
-
     pub(super) fn insert(&mut self, table: usize, row: Vec<Value>, writer: Writer) -> Ctid {
         self.write(table, row, writer, false)
     }
@@ -275,7 +271,7 @@ impl Tables {
     fn write(&mut self, table: usize, row: Vec<Value>, writer: Writer, is_update: bool) -> Ctid {
         let Writer { xid, xmin, command } = writer;
         let ctid = self.all[table].next_ctid(&row);
-        self.all[table].next[ctid.partition] += 1;
+        self.all[table].next += 1;
         let version = Version { row, writer: xid, xmin, command, is_update, deleted: None, locked: None };
         self.all[table].versions.insert(ctid, version);
         self.record(xid, table, ctid, Kind::Insert);

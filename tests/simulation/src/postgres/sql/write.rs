@@ -92,7 +92,7 @@ impl Run<'_> {
                         if matches!(insert.conflict, OnConflict::Fail) {
                             self.transaction.xid(&mut shared.tables);
                         }
-                        (holder, shared.tables.next_ctid(table, &row))
+                        (holder, shared.tables.all[table].next_ctid(&row))
                     }
                     Conflict::Row(ctid) => {
                         match (&insert.conflict, shared.tables.target(table, ctid, self.transaction.xid)) {
