@@ -1,7 +1,7 @@
 //! The operator's tools of `idempotent-sqs`, as programs. They share the modules `format`, `output`, `panics`
 //! and `progress`.
 //!
-//! This library has no other use, and its interface changes without notice.
+//! Only the programs and the simulation use this library, and its interface changes without notice.
 
 mod format;
 pub mod letters;

@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 use super::format;
 
 /// What a command prints, and whether it succeeded.
-pub(crate) struct CommandOutput {
+pub struct CommandOutput {
     /// Whether what was asked for was found or done. Otherwise the exit code is 1.
-    pub(crate) success: bool,
+    pub success: bool,
     /// Complete lines.
-    pub(crate) text: String,
-    pub(crate) json: Value,
+    pub text: String,
+    /// The document that `--json` prints.
+    pub json: Value,
     /// Why the command ended early, or what it could not read. It is printed after the output, and the exit code is 2.
-    pub(crate) error: Option<Box<dyn Error>>,
+    pub error: Option<Box<dyn Error>>,
 }
 
 impl CommandOutput {

@@ -14,7 +14,7 @@ use super::letter::outcome_words;
 /// arguments or settings, no reply from SQS or Redis, a missing permission, or no certificate on this machine.
 #[derive(Parser)]
 #[command(name = "letters", version, max_term_width = 100)]
-pub(crate) struct Arguments {
+pub struct Arguments {
     /// The dead-letter queue [default: `DEAD_LETTER_QUEUE_URL`]
     #[arg(long, global = true, value_name = "URL", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) queue_url: Option<String>,

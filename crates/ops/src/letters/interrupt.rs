@@ -10,7 +10,7 @@ use crate::output::note;
 
 /// Whether the command was interrupted.
 #[derive(Clone)]
-pub(crate) struct Interrupt(watch::Receiver<bool>);
+pub struct Interrupt(watch::Receiver<bool>);
 
 /// Longest time that a call goes on after an interrupt. A receive takes a second, and the letters of one that is not
 /// awaited stay hidden.
@@ -21,14 +21,23 @@ const KILLED_BY_SIGINT: i32 = 130;
 
 impl Interrupt {
     /// Handles signals from now on. The second one ends the process at once.
-    pub(crate) fn start() -> Self {
-        let (sender, receiver) = watch::channel(false);
-        tokio::spawn(async move {
+    pub(crate) fn on_signal() -> Self {
+        Self::at(async {
             signal().await;
             note("interrupted: finishing the current letter; interrupt again to stop at once");
+            tokio::spawn(async {
+                signal().await;
+                process::exit(KILLED_BY_SIGINT);
+            });
+        })
+    }
+
+    /// Spawns this future. The command is interrupted once it is ready.
+    pub fn at(signal: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (sender, receiver) = watch::channel(false);
+        tokio::spawn(async move {
+            signal.await;
             sender.send_replace(true);
-            signal().await;
-            process::exit(KILLED_BY_SIGINT);
         });
         Self(receiver)
     }
@@ -39,7 +48,7 @@ impl Interrupt {
 
     pub(crate) async fn wait(&mut self) {
         if self.0.wait_for(|set| *set).await.is_err() {
-            // The task of the signals ended without one.
+            // The task ended without a signal.
             std::future::pending::<()>().await;
         }
     }

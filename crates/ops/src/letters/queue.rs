@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aws_config::BehaviorVersion;
+use aws_config::SdkConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::config::retry::RetryConfig;
@@ -68,18 +68,16 @@ pub(crate) struct Counts {
 }
 
 impl DeadLetterQueue {
-    /// Loads the AWS configuration of this process. Its region is that of the queue if the URL has none. No call is
-    /// made yet.
-    pub(crate) async fn new(url: String, visibility_timeout: Duration) -> Self {
+    /// The region of the configuration is that of the queue if the URL has none. No call is made yet.
+    pub(crate) fn new(url: &str, visibility_timeout: Duration, aws: &SdkConfig) -> Self {
         let timeouts = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).build();
-        let config = aws_config::defaults(BehaviorVersion::latest()).timeout_config(timeouts).load().await;
-        let mut config = Builder::from(&config);
-        if let Some(region) = region_of(&url) {
+        let mut config = Builder::from(aws).timeout_config(timeouts);
+        if let Some(region) = region_of(url) {
             config = config.region(Region::new(region.to_owned()));
         }
         let client = Client::from_conf(config.clone().build());
         let sender = Client::from_conf(config.retry_config(RetryConfig::disabled()).build());
-        Self { client, sender, url: without_trailing_slash(&url), visibility_timeout }
+        Self { client, sender, url: without_trailing_slash(url), visibility_timeout }
     }
 
     pub(crate) fn is_fifo(&self) -> bool {
@@ -228,6 +226,8 @@ fn seconds(duration: Duration) -> i32 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use aws_config::BehaviorVersion;
+
     use super::*;
 
     /// A queue that cannot be called: there are no credentials.

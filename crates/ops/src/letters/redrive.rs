@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, interval};
 
 use super::Session;
 use super::arguments::ChangeArguments;
@@ -54,16 +54,13 @@ pub(crate) async fn run(
     change: &ChangeArguments,
     Redrive { to, as_is, rate }: Redrive,
 ) -> Result<CommandOutput, Box<dyn Error>> {
-    let mut rate = interval(Duration::from_secs(1) / rate);
-    // After a slow send, the next ones do not catch up.
-    rate.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut run = Run {
         session,
         scan: session.scan(),
         destinations: Destinations::new(&session.queue, to),
         as_is,
         is_dry: change.dry_run,
-        rate,
+        rate: interval(Duration::from_secs(1) / rate),
         report: Report::default(),
         sent: Sent::default(),
         blocked_groups: HashSet::new(),
@@ -172,6 +169,8 @@ impl Run<'_> {
         if !is_held {
             return (Outcome::NotSent, "its visibility timeout could not be extended".to_owned());
         }
+        // The next send is at least a period after the start of this one, also if an extension delayed it.
+        self.rate.reset();
         // From here on, the letter could be in both queues if the calls were not awaited.
         match self.scan.hold_during(to.send(resend::message(letter, &to, key))).await {
             Ok(id) => {

@@ -309,6 +309,8 @@ impl<'a> Scan<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use idempotent_sqs::config::Environment;
 
     use super::super::queue::tests::without_credentials;
@@ -317,7 +319,7 @@ mod tests {
     #[tokio::test]
     async fn a_scan_that_holds_as_many_letters_as_it_can_receives_no_more() {
         let (queue, keys) = (without_credentials(), KeyFinder::read(&mut Environment::new(|_| None)));
-        let mut scan = Scan::new(&queue, &keys, Interrupt::start(), Counts { visible: 60_000, in_flight: 0 });
+        let mut scan = Scan::new(&queue, &keys, Interrupt::at(pending()), Counts { visible: 60_000, in_flight: 0 });
         let hidden_until = HiddenUntil::after(queue.visibility_timeout);
         let held = Held { receipt_handle: String::new(), hidden_until, may_be_deleted: false };
         scan.held = (0..MAX_HELD).map(|n| (n.to_string(), held.clone())).collect();
