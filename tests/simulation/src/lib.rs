@@ -24,6 +24,7 @@
 //! - `sharing`: script calls that records of a cluster share
 //! - `records`: scans and removals by an operator
 //! - `letters`: reasons and sizes of dead letters
+//! - `redrives`: an operator's commands on a dead-letter queue
 //! - `memory`: records in memory
 //! - `batches`: batches whose receivers are unavailable
 //! - `shards`: batches on a store whose parts fail separately
@@ -85,6 +86,7 @@ mod queue;
 mod receiver;
 mod records;
 pub mod redis;
+mod redrives;
 mod regions;
 pub mod runner;
 mod sent;

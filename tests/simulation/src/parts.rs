@@ -14,6 +14,7 @@ use crate::late_results::find_results;
 use crate::letters::write_letters;
 use crate::memory::contend_in_memory;
 use crate::records::view_records;
+use crate::redrives::redrive_letters;
 use crate::regions::send_to_regions;
 use crate::settings::read_settings;
 use crate::shards::run_on_shards;
@@ -32,6 +33,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("freeze", freeze_works(seed).await),
         ("visibility", change_visibility(seed).await),
         ("letter", write_letters(seed).await),
+        ("letters command", Box::pin(redrive_letters(seed)).await),
         ("store error", Box::pin(fail_store(seed)).await),
         ("batch", Box::pin(run_batches(seed)).await),
         ("time", run_in_little_time(seed).await),
