@@ -24,7 +24,7 @@ const MAX_RESPONSE_HEADERS: usize = 1000;
 const CLOCK_DRIFT: Duration = Duration::from_secs(1);
 
 /// The settings of each HTTP client. They do not depend on the features of `reqwest` that other crates of the program
-/// enable, such as another TLS and decompression.
+/// enable, such as another TLS, HTTP/2, another resolver of names, and decompression.
 #[cfg(any(feature = "webhook", feature = "s3"))]
 pub(crate) fn http_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
@@ -33,6 +33,9 @@ pub(crate) fn http_client() -> reqwest::ClientBuilder {
         .no_brotli()
         .no_zstd()
         .no_deflate()
+        .no_hickory_dns()
+        // With HTTP/1, the webhook can determine when a request is sent.
+        .http1_only()
         .redirect(reqwest::redirect::Policy::none())
         .pool_idle_timeout(MAX_IDLE)
         .http1_max_headers(MAX_RESPONSE_HEADERS)

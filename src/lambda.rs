@@ -67,7 +67,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// before the first invocation, so nothing in a snapshot can be outdated.
     ///
     /// # Errors
-    /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached.
+    /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached. With several
+    /// concurrent invocations, a call to the Runtime API that fails is repeated without end instead.
     ///
     /// ## Cancel safety
     /// If the future is dropped, so is the current invocation, as if the future of [`handle`](Self::handle) were

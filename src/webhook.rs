@@ -90,8 +90,6 @@ impl Webhook {
     fn new_client(&self) -> reqwest::Result<Client> {
         http_client()
             .connect_timeout(self.settings.connect_timeout)
-            // With HTTP/1, `request` can determine when a request is sent.
-            .http1_only()
             .user_agent(concat!("idempotent-sqs/", env!("CARGO_PKG_VERSION")))
             .build()
     }

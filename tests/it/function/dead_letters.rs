@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::{Fixture, NO_FAILURES, front_of, pay};
 use harness::event::{MARKER, Record, event};
 use harness::http::{Answer, TOKEN};
+use harness::soon;
 
 pub(super) const QUEUE: (&str, &str) =
     ("DEAD_LETTER_QUEUE_URL", "https://sqs.eu-central-1.amazonaws.com/123456789012/dead-letters");
@@ -76,6 +79,21 @@ async fn a_fifo_group_continues_after_its_dead_letter() {
     let [sent] = fixture.sqs.sent().try_into().unwrap();
     assert_eq!((&sent["MessageGroupId"], &sent["MessageDeduplicationId"]), (&json!("g"), &json!("m2")));
     assert_eq!(fixture.webhook.calls_for("next"), 1);
+}
+
+#[tokio::test]
+async fn sqs_is_called_by_way_of_the_proxy_of_the_environment() {
+    let fixture = Fixture::start().await;
+    fixture.webhook.respond_for("pay_1", Answer::status(422));
+    let proxy = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
+    let settings = [QUEUE, ("HTTPS_PROXY", &*proxy_url), ("AWS_ENDPOINT_URL_SQS", "https://sqs.internal")];
+    let function = fixture.function_with(&settings).await;
+    let _pending = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(9));
+    let mut request = String::new();
+    let (connection, _) = soon(proxy.accept()).await.unwrap();
+    soon(BufReader::new(connection).read_line(&mut request)).await.unwrap();
+    assert_eq!(request, "CONNECT sqs.internal:443 HTTP/1.1\r\n");
 }
 
 #[tokio::test]
