@@ -138,6 +138,7 @@ LIMITS = {
     "the same in provisioned mode": (1000, f"{LAMBDA}/services-sqs-scaling.html"),
     "concurrent invocations of a provisioned poller": (10, f"{LAMBDA}/services-sqs-scaling.html"),
     "receive calls a second of a provisioned poller": (10, f"{LAMBDA}/services-sqs-scaling.html"),
+    "provisioned pollers that are always kept, at most": (200, f"{LAMBDA_API}/API_ProvisionedPollerConfig.html"),
     "provisioned pollers, at least": (2, f"{LAMBDA_API}/API_ProvisionedPollerConfig.html"),
     "provisioned pollers, at most": (10000, f"{LAMBDA_API}/API_ProvisionedPollerConfig.html"),
     "messages in flight of a queue": (120000, f"{SQS}/quotas-queues.html"),

@@ -88,8 +88,10 @@ def poller_rate(load):
 
 
 def pollers(load):
-    """Pollers in provisioned mode that carry the rate."""
-    return max(limit("provisioned pollers, at least"), math.ceil(load.rate / poller_rate(load)))
+    """Pollers in provisioned mode that carry the rate. None if Lambda does not keep so many."""
+    needed = max(limit("provisioned pollers, at least"), math.ceil(load.rate / poller_rate(load)))
+    most = limit("provisioned pollers that are always kept, at most") * queues(load)
+    return needed if needed <= most else None
 
 
 # What happens after a rate starts at once: `peak_backlog` in messages, `oldest_s` the highest age of the oldest message

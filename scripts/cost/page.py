@@ -150,10 +150,12 @@ def ramps():
     rows = []
     for rate in STEPS[2:]:
         each = load_of(rate)
+        pollers = growth.pollers(each)
         rows.append([
             f"{rate:,}", growth.queues(each), *ramp_cells(growth.standard_ramp(each)),
-            *ramp_cells(growth.provisioned_ramp(each)), f"{growth.pollers(each):,}",
-            money(model.usd("event pollers of provisioned mode", growth.pollers(each) * HOURS)),
+            *ramp_cells(growth.provisioned_ramp(each)),
+            *(("–", "–") if pollers is None else
+              (f"{pollers:,}", money(model.usd("event pollers of provisioned mode", pollers * HOURS)))),
         ])
     columns = "backlog", "oldest, s", "over after, s"
     modes = [f"{mode}: {column}" for mode in ("standard", "provisioned") for column in columns]

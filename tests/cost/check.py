@@ -34,6 +34,10 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(model.messages_per_batch(load_of(100, batch=10, window_s=1)), 10)
         self.assertEqual(model.messages_per_batch(load_of(100, batch=10, window_s=0)), 1)
 
+    def test_lambda_keeps_at_most_200_provisioned_pollers_for_each_queue(self):
+        self.assertEqual(growth.pollers(load_of(10_000)), 100)
+        self.assertIsNone(growth.pollers(load_of(100_000)))
+
     def test_an_event_of_6_mib_limits_the_batch(self):
         # 6,291,456 bytes ÷ (1,034 + 98,966).
         self.assertEqual(model.largest_batch(load_of(1, batch=100, body_bytes=98_966)), 62)
