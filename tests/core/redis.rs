@@ -187,6 +187,22 @@ async fn a_lease_is_at_most_100_ms_longer_than_it_was_asked_for() {
 }
 
 #[tokio::test]
+async fn a_key_of_another_type_does_not_affect_the_failure_of_another_key_in_its_script_call() {
+    let redis = Redis::start().await;
+    let store = on(&redis.url());
+    let claims = [acquired(&store, attempt("pay_1")).await, acquired(&store, attempt("pay_2")).await];
+    let mut connection = redis.connection().await;
+    let () = redis::pipe().del("payments:pay_1").lpush("payments:pay_1", 1).query_async(&mut connection).await.unwrap();
+    let failure = Failure { uncertain: false, permanent: true };
+    let before = calls(&redis, "evalsha").await + calls(&redis, "eval").await;
+    let (other, failed) = tokio::join!(store.fail(&claims[0], failure), store.fail(&claims[1], failure));
+    assert!(matches!(other, Err(StoreError::NotARecord(_))), "{other:?}");
+    assert_eq!(failed.unwrap(), Settled::Recorded);
+    // The call finds the script missing and sends it.
+    assert_eq!(calls(&redis, "evalsha").await + calls(&redis, "eval").await - before, 2);
+}
+
+#[tokio::test]
 async fn concurrent_acquires_are_sent_before_settlements() {
     let redis = Redis::start().await;
     let store = redis.store();

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use harness::with;
 use harness::work::RecordingWork;
@@ -311,6 +312,39 @@ async fn no_payloads_are_held_in_memory_for_a_receiver_that_hangs() {
     batch.run(&messages[..1], Deadline::within(Duration::from_secs(30))).await.unwrap();
     batch.run(&messages, Deadline::within(Duration::from_secs(30))).await.unwrap();
     assert_eq!((objects.reads.load(Ordering::Relaxed), work.runs.load(Ordering::Relaxed)), (2, 2));
+}
+
+/// A work whose receiver `first` behaves as [`HangsAfterAnOutage`]. The others respond after a second.
+#[derive(Default)]
+struct FirstHangs(HangsAfterAnOutage);
+
+impl Work<Message> for FirstHangs {
+    async fn run(&self, claim: &Claim, message: &Message) -> Result<Vec<u8>, WorkError> {
+        if self.receiver(message) == "first" {
+            return self.0.run(claim, message).await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        Ok(Vec::new())
+    }
+
+    fn receiver<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.attributes["Receiver"].text().unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_hangs_delays_no_payload_in_s3_for_another_one() {
+    let settings = with_payloads_in(Arc::new(CountedObjects::default()));
+    let settings = with!(settings, concurrency = NonZeroUsize::MIN);
+    let batch =
+        Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), FirstHangs::default(), settings);
+    let messages = of_three_receivers(|_| "one");
+    let time = Duration::from_secs(30);
+    batch.run(&messages[..1], Deadline::within(time)).await.unwrap();
+    // The message to `first` is started after one to `second`, and before another one to `second`.
+    let messages = [3, 4, 7].map(|n| messages[n].clone());
+    let reports = batch.run(&messages, Deadline::within(time)).await.unwrap();
+    assert!(reports[1..].iter().all(|report| report.disposition == Disposition::Done), "{reports:?}");
 }
 
 /// A work whose receivers are unavailable in their first run, and answer the second.

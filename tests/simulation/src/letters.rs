@@ -37,8 +37,13 @@ pub async fn write_letters(seed: u64) -> Vec<String> {
     for number in 0..LETTERS {
         let (error, reason) = error(rng);
         let mut message = Message::new(format!("m{number}"), "a payment");
-        for attribute in 0..*rng.pick(&[0, 3, ATTRIBUTES - 1, ATTRIBUTES]) {
+        let attributes = *rng.pick(&[0, 3, ATTRIBUTES - 1, ATTRIBUTES]);
+        for attribute in 0..attributes {
             message.attributes.insert(format!("A{attribute}"), MessageAttribute::from("value"));
+        }
+        if attributes < ATTRIBUTES && rng.happens(300) {
+            // SQS has moved an earlier letter of the message back to its queue.
+            message.attributes.insert(DeadLetter::ATTRIBUTE.to_owned(), MessageAttribute::from("an earlier letter"));
         }
         let whole = send(&message, &error).await;
         wrong.extend(wrong_letter(&whole, &message, &reason));

@@ -14,7 +14,7 @@ use idempotent_sqs::idempotency::{
 };
 use idempotent_sqs_http::{IdempotencyLayerBuilder, IdempotentRequest, KeyRule, RequestOutcome, StoreOutage};
 use idempotent_sqs_testing::{Fault, FaultyStore, MemoryObjectStore, StoreCall};
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::api::*;
 
@@ -197,6 +197,26 @@ async fn by_policy_a_request_runs_once_without_a_store_that_hangs() {
     assert_eq!(send(&router, post("a")).await.status, 201);
     layer.drained().await;
     assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_disconnects_does_not_cancel_a_run_without_a_store_that_hangs() {
+    let store = faulty();
+    store.next(StoreCall::Acquire, Fault::Unreachable);
+    let layer = builder_on(store).store_outage(StoreOutage::RunUnprotected).build();
+    let ended = Runs::default();
+    let counted = ended.clone();
+    let router = router(layer.clone(), move |_| {
+        let ended = counted.clone();
+        async move {
+            sleep(Duration::from_secs(10)).await;
+            ended.add();
+            response(StatusCode::CREATED, "done")
+        }
+    });
+    assert!(timeout(Duration::from_secs(8), send(&router, post("a"))).await.is_err());
+    layer.drained().await;
+    assert_eq!(ended.count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -93,6 +93,19 @@ async fn a_refused_connection_is_unavailable() {
     assert_unavailable(&format!("http://{}/?token={TOKEN}", socket.local_addr().unwrap()), &[], LONG).await;
 }
 
+/// Whether sending has begun cannot be seen if the body is empty or the key is long.
+#[tokio::test]
+async fn a_refused_connection_is_unavailable_also_without_a_body_and_with_a_long_key() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/", socket.local_addr().unwrap());
+    let webhook = webhook::Webhook::new(WebhookSettings::new(url.parse().unwrap()));
+    for (key, body) in [("pay_1", ""), (&*"k".repeat(70_000), "payload")] {
+        let error = webhook.run(&claim(key), &Message::new("m1", body)).await.unwrap_err();
+        assert!(matches!(error.kind(), WorkErrorKind::Unavailable { .. }), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn an_unknown_host_name_is_unavailable() {
     assert_unavailable("http://webhook.invalid/", &[SHORT_CONNECT_TIMEOUT], LONG).await;

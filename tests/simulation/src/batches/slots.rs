@@ -65,7 +65,8 @@ impl Round {
         let slots = self.messages.iter().filter(|other| other.takes_slot(steps, known));
         let slots = slots.filter(|other| processed(other).is_some_and(during)).count();
         let has_objects = self.messages.iter().any(Sent::is_in_s3);
-        let payloads = self.messages.iter().filter(|other| other.is_in_s3());
+        // Payloads of receivers that were known to be unavailable have no slot.
+        let payloads = self.messages.iter().filter(|other| other.is_in_s3() && other.takes_payload_slot(steps, known));
         let payloads = payloads.filter(|other| in_memory(other).is_some_and(during)).count();
         // The lanes of receivers that are not known to be unavailable are one group, and so are those of each other one.
         let group = |sent: &Sent| known.contains(sent.receiver).then_some(sent.receiver);
@@ -88,5 +89,12 @@ impl Sent {
     fn takes_slot(&self, steps: &[Step], known: &Known) -> bool {
         let acquired = position(steps, &self.id, |what| what == What::Acquire);
         acquired.is_some_and(|acquired| !known.after(&steps[..acquired]).contains(self.receiver))
+    }
+
+    /// Whether a message has one of the slots for payloads in S3: its receiver was not known to be unavailable when the
+    /// payload was read.
+    fn takes_payload_slot(&self, steps: &[Step], known: &Known) -> bool {
+        let read = position(steps, &self.id, |what| what == What::Fetch);
+        read.is_none_or(|read| !known.after(&steps[..read]).contains(self.receiver))
     }
 }

@@ -69,7 +69,9 @@ impl Run {
         let receiver = receiver(sent.payment, self.plan.receivers);
         let last = self.last_at(receiver, &invoked.process, invoked.from_us);
         let end_us = |ended_us: Option<u64>| ended_us.unwrap_or(u64::MAX).min(invoked.until_us);
-        let own = || calls.iter().filter(|call| is_of(call, message));
+        // A message does not wait for the release of an acquire without a reply.
+        let is_processing = |call: &Operation| !matches!(call.call, Call::Release { claim: None, .. });
+        let own = || calls.iter().filter(|call| is_of(call, message) && is_processing(call));
         let letter = letter_key(&message.message_id);
         let of_letter = || calls.iter().filter(|call| call.call.key() == letter);
         let reads = self.reads(&message.message_id, &invoked.process);

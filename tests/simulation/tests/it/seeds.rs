@@ -15,6 +15,7 @@ const FOUND: &[(u64, &str)] = &[
     (90, "a process that was frozen until just before the end was expected to change visibility timeouts"),
     (102, "a message was sent to its receiver although another one had found it unavailable meanwhile"),
     (107, "a connection that was replaced after a wait for several locks was taken for one opened without a reason"),
+    (118, "a payload was taken to be in memory until the record of an acquire without a reply was released"),
     (149, "connections of a cluster that only signed in together were expected to have different logins"),
     (160, "a call that is done, as the server crashed at the commit of another one, was expected to fail"),
     (186, "a partition that outlasted its call kept the next one from the server, which was expected to reach it"),
