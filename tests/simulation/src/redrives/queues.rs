@@ -27,7 +27,7 @@ pub struct Queues {
     pub other: Queue,
     pub keys: Keys,
     /// How far SQS's clock is ahead of that of the operator's machine, ms.
-    pub ahead_ms: i64,
+    ahead_ms: i64,
     began: Instant,
 }
 
@@ -48,7 +48,7 @@ pub struct Letter {
     pub attributes: BTreeMap<String, String>,
     pub group: Option<String>,
     pub trace: Option<String>,
-    /// When it was sent, ms of the operator's clock since the queues exist.
+    /// When it was sent by SQS's clock, ms since the queues were created by that of the operator's machine.
     pub sent_ms: i64,
     pub arrival: Arrival,
 }
@@ -189,7 +189,7 @@ impl Queues {
 
     /// Puts a letter into the queue, as its origin does, and sets what follows from that.
     pub fn put(&self, letter: &mut Letter) {
-        letter.sent_ms = self.now_ms() + self.ahead_ms;
+        letter.sent_ms = self.ms(Instant::now()) + self.ahead_ms;
         let mut message = SendRequest::new(letter.body.clone());
         for (name, value) in &letter.attributes {
             message = message.attribute(name, value.clone());
@@ -272,11 +272,7 @@ impl Queues {
         }
     }
 
-    pub fn now_ms(&self) -> i64 {
-        self.ms(Instant::now())
-    }
-
-    /// Since the queues exist.
+    /// Milliseconds since the queues were created.
     pub fn ms(&self, at: Instant) -> i64 {
         i64::try_from(at.saturating_duration_since(self.began).as_millis()).unwrap_or(i64::MAX)
     }

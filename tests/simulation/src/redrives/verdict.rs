@@ -41,7 +41,7 @@ impl Run {
         let mut compare = |limit_s: Option<i64>, is_older: bool| {
             let Some(limit_ms) = limit_s.map(|limit| limit * 1000) else { return true };
             // A call before the start may have been slow.
-            is_near |= if self.events.rates.faults > 0 { true } else { (age_ms - limit_ms).abs() < NEAR_MS };
+            is_near |= self.events.rates.faults > 0 || (age_ms - limit_ms).abs() < NEAR_MS;
             if is_older { age_ms > limit_ms } else { age_ms < limit_ms }
         };
         let has_age = [compare(filter.older_than_s, true), compare(filter.newer_than_s, false)];

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::NEAR_MS;
 use crate::redrives::command::{End, Run, Verb};
 use crate::redrives::host::{HostCall, Reply};
-use crate::redrives::queues::{ATTRIBUTES, Arrival, Letter, Origin, Queues};
+use crate::redrives::queues::{ATTRIBUTES, Arrival, Letter, Queues};
 
 /// After this many failed sends in a row, none is sent to the queue.
 const MAX_FAILURES: usize = 5;
@@ -206,8 +206,7 @@ fn wrong_message(run: &Run, queues: &Queues, letter: &Letter, input: &Value) -> 
             return fault("another attribute");
         }
     }
-    let is_known = matches!(letter.origin, Origin::Function | Origin::RedrivePolicy);
-    let can_keep = is_known && !run.command.as_is && letter.attributes.len() < ATTRIBUTES;
+    let can_keep = letter.shown_original_id().is_some() && !run.command.as_is && letter.attributes.len() < ATTRIBUTES;
     (can_keep && key(&attributes) != letter.key).then(|| format!("its key is lost: {letter:?}, {input}"))
 }
 
