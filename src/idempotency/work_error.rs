@@ -21,7 +21,9 @@ pub enum WorkErrorKind {
     /// The work had no effect. Try again.
     Retryable {
         /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff). On SQS
-        /// it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
+        /// it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive. Two days after
+        /// the first receive of a message, the backoff replaces a delay of more than 15 minutes, so that SQS moves the
+        /// message to the dead-letter queue before the end of its retention.
         after: Option<Duration>,
     },
     /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try
@@ -29,7 +31,7 @@ pub enum WorkErrorKind {
     /// of them.
     Unavailable {
         /// The delay that the work requested, and at least the [`backoff`](super::backoff). `None` uses the backoff. On
-        /// SQS it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive.
+        /// SQS it is limited as that of [`Retryable`](Self::Retryable) is.
         after: Option<Duration>,
     },
     /// The work had no effect, because something that only this message needs is in use: a lock, a row, or a receiver

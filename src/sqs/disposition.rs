@@ -1,9 +1,9 @@
 //! Whether a message is deleted or delivered again, and when.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::message::Message;
-use crate::idempotency::{Decision, backoff, random};
+use crate::idempotency::{Decision, LONGEST_BACKOFF, backoff, random};
 
 /// Longest visibility timeout that is asked for. SQS accepts at most 12 hours counted from the receive, and refuses a
 /// longer one. Up to 20 minutes of them may have passed: the batching window has up to 5, and an invocation up to 15.
@@ -11,6 +11,12 @@ use crate::idempotency::{Decision, backoff, random};
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>,
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
+
+/// For how long after its first receive a message may wait for longer than the longest backoff. 1000 receives, the
+/// maximum of SQS before it moves a message to the dead-letter queue, take eight days by the backoff. So they end
+/// before SQS deletes the message at the end of its retention, which is 14 days at most, also if each run takes
+/// minutes: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
+const LONG_DELAYS_LAST: Duration = Duration::from_hours(48);
 
 /// Mean difference of the delay of an in-batch duplicate from that of the message that ran. The actual one is 50 to
 /// 150 % of it.
@@ -36,6 +42,9 @@ impl Disposition {
     pub(super) fn of(decision: Decision, message: &Message) -> Self {
         match decision {
             Decision::Ack => Self::Done,
+            Decision::Retry { after: Some(after) } if after > LONGEST_BACKOFF && is_old(message) => {
+                Self::back_off(message)
+            }
             Decision::Retry { after: Some(after) } => Self::redeliver(after),
             Decision::Retry { after: None } => Self::Redeliver { after: None },
             Decision::DeadLetter => Self::back_off(message),
@@ -66,4 +75,11 @@ impl Disposition {
             Self::Done | Self::DeadLetter => None,
         }
     }
+}
+
+/// Whether the message was first received longer ago than [`LONG_DELAYS_LAST`].
+fn is_old(message: &Message) -> bool {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let first_receive = message.first_receive_ms.map(Duration::from_millis);
+    first_receive.is_some_and(|first_receive| since_1970.saturating_sub(first_receive) > LONG_DELAYS_LAST)
 }

@@ -26,6 +26,7 @@ REFUSALS = 8
 MOST_RECEIVES = 1000
 
 SIZING = (ROOT / "docs/sizing.md").read_text()
+DISPOSITION = (ROOT / "src/sqs/disposition.rs").read_text()
 TEXT = " ".join(SIZING.split())
 QUEUE = deployed().properties("MessageQueue")
 RECEIVES, RETENTION = QUEUE["RedrivePolicy"]["maxReceiveCount"], QUEUE["MessageRetentionPeriod"]
@@ -138,6 +139,20 @@ class Page(unittest.TestCase):
         self.assertIn(f"until SQS moves it: for {expected} on average, between {least} and {most}", TEXT)
         self.assertIn(f"{RECEIVES} receives take at most {most.replace(' d', ' days')}", TEXT)
 
+    def test_it_says_how_long_receives_take_at_most(self):
+        long_waits = int(re.search(r"LONG_DELAYS_LAST: Duration = Duration::from_hours\((\d+)\)", DISPOSITION)[1]) * HOUR
+        self.assertIn("for two days after the first receive", TEXT)
+        self.assertEqual(long_waits, 2 * DAY)
+        added = {seconds: RECEIVES * seconds for seconds in (30, 290)}
+        sentence = " ".join(f"{told(time)} for {RECEIVES} of {seconds} s," for seconds, time in added.items())
+        self.assertIn(sentence.rstrip(","), TEXT)
+        most = long_waits + waited(RECEIVES, EXPECTED) + max(added.values())
+        self.assertIn(f"All of it is {told(most)} on average, less than the retention of {RETENTION / DAY:.0f} days", TEXT)
+        self.assertIn(f"and [{told(most).removesuffix(' d')} on average](#the-waits)", TEXT)
+        # Hoeffding's inequality: https://en.wikipedia.org/wiki/Hoeffding%27s_inequality
+        margin, widths = RETENTION - most, sum(((MOST - LEAST) * step) ** 2 for step in steps(RECEIVES))
+        self.assertLess(math.exp(-2 * margin**2 / widths), 1e-15)
+
     def test_it_says_how_long_a_function_may_not_run(self):
         timeouts = parameter("FunctionTimeout")["AllowedValues"]
         least = hidden(FunctionTimeout=min(timeouts))
@@ -203,6 +218,6 @@ class Page(unittest.TestCase):
         self.assertIn(f"minus its time in the queue: at least {(retention - in_queue) / DAY:.1f} days", TEXT)
 
     def test_no_other_page_has_the_rules_of_earlier_versions(self):
-        for page in "docs/sizing.md", "docs/runbook.md", "docs/deploy.md", "template.yaml":
-            text = (ROOT / page).read_text()
-            self.assertIsNone(re.search(r"ATTEMPTS` \+ 24|plus 24|\b130\b.*receive|MaxReceiveCountByQueueType", text), page)
+        rules = r"ATTEMPTS` \+ 24|plus 24|\b130\b.*receive|`MaxReceiveCount|ATTEMPTS` defaults to 10\b|`QueueRetentionSeconds"
+        for page in "docs/sizing.md", "docs/runbook.md", "docs/deploy.md", "template.yaml", "CHANGELOG.md":
+            self.assertIsNone(re.search(rules, (ROOT / page).read_text()), page)

@@ -1,5 +1,7 @@
 //! SQS events as Lambda sends them, and payloads in S3.
 
+use std::time::SystemTime;
+
 #[cfg(feature = "lambda")]
 use idempotent_sqs::sqs::Message;
 use serde_json::{Value, json};
@@ -22,7 +24,7 @@ impl Record {
                 "ApproximateReceiveCount": "1",
                 "SentTimestamp": "1795080483117",
                 "SenderId": "AROA4YSNI2G3IITN5XVKT:payments-api",
-                "ApproximateFirstReceiveTimestamp": "1795080483148",
+                "ApproximateFirstReceiveTimestamp": milliseconds(SystemTime::now()),
             },
             "messageAttributes": {},
             "md5OfBody": "4a4a0b220c8c93a97f85048aec228806",
@@ -49,6 +51,11 @@ impl Record {
 
     pub fn received(mut self, times: u32) -> Self {
         self.0["attributes"]["ApproximateReceiveCount"] = times.to_string().into();
+        self
+    }
+
+    pub fn first_received(mut self, at: SystemTime) -> Self {
+        self.0["attributes"]["ApproximateFirstReceiveTimestamp"] = milliseconds(at).into();
         self
     }
 
@@ -80,6 +87,11 @@ impl Record {
         self.0.as_object_mut().unwrap().remove(field);
         self
     }
+}
+
+/// A time as SQS writes it, ms since 1970.
+fn milliseconds(time: SystemTime) -> String {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis().to_string()
 }
 
 /// The body of a message whose payload the extended client has put into S3.

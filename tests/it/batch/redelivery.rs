@@ -1,6 +1,6 @@
 //! When a message is redelivered: after a lease, a backoff or a delay that the work requests.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{TIME, batch, delay, many, message, outcomes, run, settings};
 use harness::with;
@@ -8,6 +8,7 @@ use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Idempotency, Policy};
 use idempotent_sqs::sqs::{Batch, FingerprintSource, Message};
 use idempotent_sqs::stores::MemoryStore;
+use idempotent_sqs::{Claim, WorkError, work_fn};
 use idempotent_sqs_testing::{Queue, QueueSettings};
 
 #[tokio::test(start_paused = true)]
@@ -61,6 +62,36 @@ async fn a_retry_delay_of_the_work_is_limited_to_the_range_of_sqs() {
         let reports = run(&batch(&store, &work), &many(1)).await;
         assert_eq!(delay(&reports[0]), Duration::from_secs(given));
     }
+}
+
+/// Else SQS would delete it at the end of its retention, before its receives are used up.
+#[tokio::test]
+async fn two_days_after_its_first_receive_a_message_waits_for_15_minutes_at_most() {
+    const LONG: Duration = Duration::from_hours(3);
+    const STEP: Duration = Duration::from_secs(900);
+    let errors: [fn() -> WorkError; 3] = [
+        || WorkError::retryable_after("refused", LONG),
+        || WorkError::unavailable_after("overloaded", LONG),
+        || WorkError::busy_after("in use", LONG),
+    ];
+    let old = |hours| Some(since_1970_ms(SystemTime::now() - Duration::from_hours(hours)));
+    for error in errors {
+        let work = work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error()) });
+        for (first_receive_ms, waits) in [(old(47), LONG..=LONG), (old(49), STEP / 2..=STEP), (None, LONG..=LONG)] {
+            let message = with!(message("m", "pay_1"), first_receive_ms = first_receive_ms, receive_count = Some(300));
+            let reports = run(&batch(&MemoryStore::default(), &work), &[message]).await;
+            assert!(waits.contains(&delay(&reports[0])), "{first_receive_ms:?}: {reports:?}");
+        }
+    }
+    // A delay that is not longer is as requested.
+    let asked = Action::FailRetryableAfter(Duration::from_secs(30));
+    let message = with!(message("m", "pay_1"), first_receive_ms = old(300), receive_count = Some(300));
+    let reports = run(&batch(&MemoryStore::default(), &ScriptedWork::always(asked)), &[message]).await;
+    assert_eq!(delay(&reports[0]), Duration::from_secs(30));
+}
+
+fn since_1970_ms(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis().try_into().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

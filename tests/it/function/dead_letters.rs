@@ -1,6 +1,6 @@
 //! Dead letters that the function sends (`sqs::dead_letter_queue`).
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use redis::AsyncCommands;
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ async fn a_message_that_cannot_succeed_is_sent_to_the_dead_letter_queue_and_repo
     let function = fixture.function_with(&[QUEUE]).await;
     let bytes = json!({ "binaryValue": "AJ//", "stringListValues": [], "binaryListValues": [], "dataType": "Binary" });
     let mut record = pay("m1", "pay_1").attribute("Image", bytes).received(3);
+    record = record.first_received(SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_080_483_148));
     record = record.with("body", "payload".into()).trace_header("Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700");
     assert_eq!(function.answer(event([record.clone(), pay("m2", "pay_2")])).await, NO_FAILURES);
 

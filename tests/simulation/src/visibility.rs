@@ -1,13 +1,14 @@
-//! Changes of visibility timeouts of messages that were received long ago: which SQS accepts, how much less is asked
-//! for, and what is logged. SQS has no faults.
+//! Visibility timeouts of messages that were received long ago: which changes SQS accepts, how much less is asked for,
+//! what is logged, and for how long a message may wait. SQS has no faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use harness::lines;
-use history::Rng;
-use idempotent_sqs::sqs::{Message, Visibility};
+use history::{Rng, backoff_s};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, Visibility};
+use idempotent_sqs::{Claim, Deadline, Idempotency, MemoryStore, Policy, WorkError, work_fn};
 use idempotent_sqs_testing::{Queue, QueueSettings};
 use tokio::time::{Instant, sleep};
 
@@ -15,6 +16,9 @@ use crate::lock;
 use crate::sqs::{SdkCall, Sqs};
 
 const HOUR_S: u64 = 3600;
+
+/// Number of messages of a seed whose work asks for a delay.
+const DELAYS: usize = 50;
 
 /// Longest visibility timeout, counted from the receive:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibility.html>
@@ -62,7 +66,46 @@ pub async fn change_visibility(seed: u64) -> Vec<String> {
             wrong.push(format!("{refused} changes were refused: {warnings:?}"));
         }
     }
+    for _ in 0..DELAYS {
+        wrong.extend(wrong_delay(rng).await);
+    }
     wrong
+}
+
+/// What is wrong with the delay of a message that was first received hours ago, and whose work asks for one: two days
+/// after the first receive, 15 minutes are the longest (docs/failures.md).
+async fn wrong_delay(rng: &mut Rng) -> Option<String> {
+    let (hours, minutes, receives) = (rng.draw(0..300), rng.draw(1..60), rng.draw(1..1000));
+    let after = *rng.pick(&[0, 30, 899, 900, 901, 3600, 20_000]);
+    let errors: [fn(Duration) -> WorkError; 3] = [
+        |after| WorkError::retryable_after("refused", after),
+        |after| WorkError::unavailable_after("overloaded", after),
+        |after| WorkError::busy_after("in use", after),
+    ];
+    let kind = rng.draw(0..3);
+    let error = errors[usize::try_from(kind).unwrap_or_default()];
+    let work =
+        work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error(Duration::from_secs(after))) });
+    let first_receive = SystemTime::now() - Duration::from_secs((hours * 60 + minutes) * 60);
+    let since_1970 = first_receive.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut message = Message::new("m1", "a payment");
+    message.receive_count = u32::try_from(receives).ok();
+    message.first_receive_ms = u64::try_from(since_1970.as_millis()).ok();
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let batch = Batch::new(idempotency, work, BatchSettings::default());
+    let deadline = Deadline::within(Duration::from_secs(10));
+    let reports = batch.run(std::slice::from_ref(&message), deadline).await.expect("the store is in memory");
+    let (least, most) = backoff_s(message.receive_count.unwrap_or_default()).into_inner();
+    let expected = match kind {
+        _ if after > 900 && hours >= 48 => least..=most,
+        0 => after.max(1)..=after.max(1),
+        _ => after.max(least)..=after.max(most),
+    };
+    let Disposition::Redeliver { after: Some(given) } = reports[0].disposition else {
+        return Some(format!("a message that failed has no delay: {reports:?}"));
+    };
+    let is_right = (Duration::from_secs(*expected.start())..=Duration::from_secs(*expected.end())).contains(&given);
+    (!is_right).then(|| format!("{given:?}, {hours} h after receive 1 of {receives}, not {expected:?}"))
 }
 
 fn queue(seed: u64) -> Queue {
