@@ -19,6 +19,7 @@
 //! - `closures`: run closures once
 //! - `own_records`: work with a record of its own
 //! - `http`: HTTP requests to services with the layer
+//! - `disconnects`: HTTP requests in tasks of their own, whose clients disconnect
 //! - `parts`: parts of the library on their own
 //! - `deployments`: connections to servers, clusters and sentinels by their URLs
 //! - `sharing`: script calls that records of a cluster share
@@ -61,6 +62,7 @@ pub mod connections;
 mod deleted;
 mod deployments;
 pub mod deterministic;
+mod disconnects;
 mod faults;
 mod freezes;
 mod function;

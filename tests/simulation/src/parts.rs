@@ -6,6 +6,7 @@ use crate::backfill::copy_rows;
 use crate::batches::run_batches;
 use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
+use crate::disconnects::disconnect_clients;
 use crate::freezes::freeze_works;
 use crate::identity::{read_secrets, sign_tokens, wait_for_login};
 use crate::inbox::use_inbox;
@@ -40,6 +41,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("shards", Box::pin(run_on_shards(seed)).await),
         ("deleted payload", Box::pin(deliver_deleted(seed)).await),
         ("late result", Box::pin(find_results(seed)).await),
+        ("disconnect", Box::pin(disconnect_clients(seed)).await),
         ("region", send_to_regions(seed).await),
         ("token", sign_tokens(seed).await),
         ("secret", read_secrets(seed).await),

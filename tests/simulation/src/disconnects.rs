@@ -1,0 +1,379 @@
+//! Requests over HTTP that run in tasks of their own, as docs/http.md describes: their clients disconnect, the store
+//! replies late or not at all, and the row of a request is read slowly.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use history::Rng;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use idempotent_sqs::idempotency::{
+    Acquire, AcquireRequest, Failure, OwnRecord, RecordedAttempt, Settled, StoreError, StoredResult,
+};
+use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
+use idempotent_sqs_http::{IdempotencyLayer, Principal, StoreOutage, encode_response};
+use tokio::time::{Instant, sleep, timeout};
+use tower::{Layer, ServiceExt, service_fn};
+
+use crate::lock;
+use crate::own_records::HttpAnswer;
+
+/// Number of requests of a seed.
+const REQUESTS: usize = 30;
+
+/// Defaults of `store_timeout` and `timeout`, and how long a row is read.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const READ: Duration = Duration::from_secs(5);
+
+/// Two times that differ by less count as equal.
+const TOLERANCE: Duration = Duration::from_millis(10);
+
+/// When the store replies to the acquire of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    /// It executes the acquire at once, and replies after this time.
+    Late(Duration),
+    /// It executes the acquire after this time.
+    Slow(Duration),
+    Unavailable(Duration),
+    Never,
+}
+
+/// What the key was used for before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    SameRequest,
+    OtherRequest,
+    /// The work failed permanently. Only works of endpoints do.
+    Failure,
+}
+
+/// What is chosen for a request.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    before: Before,
+    reply: Reply,
+    /// Whether it is answered by a work with its own record, and not by a handler in a layer.
+    is_endpoint: bool,
+    runs_unprotected: bool,
+    /// How long the handler runs.
+    takes: Duration,
+    /// How long its row is read.
+    reads: Duration,
+    /// Whether the row shows that it is done.
+    has_row: bool,
+    /// When its client disconnects.
+    leaves: Option<Duration>,
+}
+
+/// An answer: status, type of the problem, whether it is marked as replayed, and when it came.
+#[derive(Clone, Debug, PartialEq)]
+struct Answered(u16, Option<String>, bool, Duration);
+
+/// What a request must show.
+#[derive(Debug)]
+struct Shown {
+    /// `None` if its client disconnected before.
+    answer: Option<Answered>,
+    /// When the handler began and ended. All times are since the request.
+    runs: Vec<(Duration, Option<Duration>)>,
+    /// The earliest and the latest time at which nothing runs for the request any more.
+    drained: [Duration; 2],
+    /// Whether a retry after that runs.
+    retry_runs: bool,
+}
+
+/// What is wrong with the requests of this seed.
+pub async fn disconnect_clients(seed: u64) -> Vec<String> {
+    let rng = &mut Rng::new(seed ^ 0xd15c);
+    let mut wrong = Vec::new();
+    for _ in 0..REQUESTS {
+        let case = Case::choose(rng);
+        let (shown, expected) = (Box::pin(case.send()).await, case.expected());
+        if !shown.is_like(&expected) {
+            wrong.push(format!("{case:?}: {shown:?}, not {expected:?}"));
+        }
+    }
+    wrong
+}
+
+impl Case {
+    fn choose(rng: &mut Rng) -> Self {
+        let is_endpoint = rng.happens(600);
+        let befores = [Before::Nothing, Before::Nothing, Before::SameRequest, Before::OtherRequest, Before::Failure];
+        let before = *rng.pick(if is_endpoint { &befores } else { &befores[..4] });
+        let after = if rng.happens(300) { rng.ms(2100..9000) } else { rng.ms(0..1900) };
+        let reply = match rng.draw(0..8) {
+            0..3 => Reply::Late(after),
+            3..5 => Reply::Slow(after),
+            5..7 => Reply::Unavailable(after),
+            _ => Reply::Never,
+        };
+        let mut case = Self {
+            before,
+            reply,
+            is_endpoint,
+            runs_unprotected: rng.happens(500),
+            takes: rng.ms(0..9000),
+            reads: if rng.happens(200) { READ + rng.ms(100..3000) } else { rng.ms(0..4900) },
+            has_row: rng.happens(700),
+            leaves: None,
+        };
+        let leaves = rng.ms(0..9000);
+        let answered = case.expected().answer.map(|answer| answer.3);
+        // Else it is not known whether there is an answer.
+        let is_clear = [answered, Some(STORE_TIMEOUT)].iter().flatten().all(|at| at.abs_diff(leaves) > TOLERANCE);
+        let is_clear = is_clear && (reply != Reply::Never || leaves > STORE_TIMEOUT);
+        case.leaves = (rng.happens(500) && is_clear).then_some(leaves);
+        case
+    }
+
+    /// When the store has replied to the acquire, and whether with an answer.
+    fn replied(&self) -> (Duration, bool) {
+        match self.reply {
+            Reply::Late(after) | Reply::Slow(after) => (after, true),
+            Reply::Unavailable(after) => (after, false),
+            Reply::Never => (Duration::MAX, false),
+        }
+    }
+
+    /// What docs/http.md says.
+    fn expected(&self) -> Shown {
+        let (replied, has_answer) = self.replied();
+        // After its client has disconnected, a request waits for the store until its own timeout.
+        let waits = if self.leaves.is_some_and(|leaves| leaves < STORE_TIMEOUT) { TIMEOUT } else { STORE_TIMEOUT };
+        let is_in_time = replied < waits;
+        let answer = |status: u16, problem: Option<&str>, is_replayed, at| {
+            let answer = Answered(status, problem.map(str::to_owned), is_replayed, at);
+            Some(answer).filter(|_| self.leaves.is_none_or(|leaves| at < leaves))
+        };
+        let ran = |from: Duration| vec![(from, Some(from + self.takes))];
+        let reads_row = self.is_endpoint && matches!(self.before, Before::OtherRequest | Before::Failure);
+        let (read_ends, is_read) = (replied.saturating_add(self.reads.min(READ)), self.reads < READ);
+        let ends = if self.reply == Reply::Never { STORE_TIMEOUT } else { replied };
+        let (answer, runs, drained) = if !is_in_time || !has_answer {
+            let from = replied.min(waits);
+            if self.runs_unprotected && !self.is_endpoint {
+                let ended = from + self.takes;
+                (answer(201, None, false, ended), ran(from), ended.max(ends))
+            } else {
+                let ends = if reads_row && has_answer { read_ends } else { ends };
+                (answer(503, Some("store-unavailable"), false, from), Vec::new(), ends.max(from))
+            }
+        } else if reads_row {
+            let answer = match self.before {
+                _ if !is_read => answer(503, Some("unavailable"), false, read_ends),
+                _ if self.has_row => answer(201, None, true, read_ends),
+                Before::Failure => answer(500, Some("failed-before"), false, read_ends),
+                _ => answer(422, Some("mismatch"), false, read_ends),
+            };
+            (answer, Vec::new(), read_ends)
+        } else {
+            match self.before {
+                Before::SameRequest => (answer(201, None, true, replied), Vec::new(), replied),
+                Before::OtherRequest => (answer(422, Some("mismatch"), false, replied), Vec::new(), replied),
+                _ => {
+                    let ended = replied + self.takes;
+                    (answer(201, None, false, ended), ran(replied), ended)
+                }
+            }
+        };
+        // A key that was not used before is free again, unless the request ran under it.
+        let retry_runs = self.before == Before::Nothing && !(is_in_time && has_answer);
+        // A reply is not waited for beyond the time of the run.
+        let drained = [drained, if self.reply == Reply::Never { TIMEOUT } else { drained }];
+        Shown { answer, runs, drained, retry_runs }
+    }
+
+    async fn send(self) -> Shown {
+        let store =
+            Arc::new(Late { reply: self.reply, records: MemoryStore::default(), is_late: AtomicBool::new(false) });
+        let outage = if self.runs_unprotected { StoreOutage::RunUnprotected } else { StoreOutage::Reject };
+        let layer =
+            IdempotencyLayer::builder(Arc::clone(&store), |_| Some(Principal::GLOBAL)).store_outage(outage).build();
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let handler = Handler { case: self, begun: Instant::now(), runs: Arc::clone(&runs) };
+        match self.before {
+            Before::Nothing => {}
+            Before::SameRequest => drop(handler.answer(&layer, "a payment").await),
+            Before::OtherRequest => drop(handler.answer(&layer, "another payment").await),
+            Before::Failure => drop(handler.answer(&layer, REJECTED).await),
+        }
+        lock(&runs).clear();
+        store.is_late.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        let handler = Handler { begun, ..handler };
+        let body = if self.before == Before::Failure { REJECTED } else { "a payment" };
+        let request = async {
+            let answer = handler.answer(&layer, body).await;
+            Answered(answer.status, answer.problem, answer.is_replayed, begun.elapsed())
+        };
+        let answer = match self.leaves {
+            Some(leaves) => timeout(leaves, request).await.ok(),
+            None => Some(request.await),
+        };
+        layer.drained().await;
+        let (drained, shown) = (begun.elapsed(), lock(&runs).clone());
+        handler.answer(&layer, body).await;
+        let retry_runs = lock(&runs).len() > shown.len();
+        Shown { answer, runs: shown, drained: [drained; 2], retry_runs }
+    }
+}
+
+impl Shown {
+    /// Whether these are equal but for some milliseconds.
+    fn is_like(&self, other: &Self) -> bool {
+        let is_near = |a: Duration, b: Duration| a.abs_diff(b) < TOLERANCE;
+        let is_answer = match (&self.answer, &other.answer) {
+            (None, None) => true,
+            (Some(Answered(status, problem, is_replayed, at)), Some(expected)) => {
+                let Answered(other_status, other_problem, is_other_replayed, other_at) = expected;
+                (status, problem, is_replayed) == (other_status, other_problem, is_other_replayed)
+                    && is_near(*at, *other_at)
+            }
+            _ => false,
+        };
+        let is_run = |((begun, ended), (other_begun, other_ended)): (&(_, Option<_>), &(_, Option<_>))| {
+            is_near(*begun, *other_begun) && ended.zip(*other_ended).is_some_and(|(a, b)| is_near(a, b))
+        };
+        is_answer
+            && self.runs.len() == other.runs.len()
+            && self.runs.iter().zip(&other.runs).all(is_run)
+            && self.drained[0] + TOLERANCE >= other.drained[0]
+            && self.drained[1] <= other.drained[1] + TOLERANCE
+            && self.retry_runs == other.retry_runs
+    }
+}
+
+/// A store that replies late to the first acquire after `is_late` is set.
+struct Late {
+    reply: Reply,
+    records: MemoryStore,
+    is_late: AtomicBool,
+}
+
+impl Store for Late {
+    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
+        if !self.is_late.swap(false, Ordering::Relaxed) {
+            return self.records.acquire(request).await;
+        }
+        match self.reply {
+            Reply::Late(after) => {
+                let acquired = self.records.acquire(request).await;
+                sleep(after).await;
+                acquired
+            }
+            Reply::Slow(after) => {
+                sleep(after).await;
+                self.records.acquire(request).await
+            }
+            Reply::Unavailable(after) => {
+                sleep(after).await;
+                Err(StoreError::unavailable("no reply"))
+            }
+            Reply::Never => pending().await,
+        }
+    }
+
+    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
+        self.records.complete(claim, result).await
+    }
+
+    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
+        self.records.fail(claim, failure).await
+    }
+
+    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
+        self.records.release(request, claim).await
+    }
+}
+
+/// The body of a request whose work fails permanently.
+const REJECTED: &str = "a payment that is rejected";
+
+/// What answers the requests.
+#[derive(Clone)]
+struct Handler {
+    case: Case,
+    begun: Instant,
+    runs: Arc<Mutex<Vec<(Duration, Option<Duration>)>>>,
+}
+
+impl Handler {
+    /// The answer to a request with this body.
+    async fn answer(&self, layer: &IdempotencyLayer<Arc<Late>>, body: &'static str) -> HttpAnswer {
+        let request = Request::post("/payments").header("idempotency-key", "pay_1");
+        let request = request.body(Full::new(Bytes::from(body))).expect("it is a valid request");
+        if self.case.is_endpoint {
+            let Ok(response) = layer.endpoint(self.clone()).oneshot(request).await;
+            return HttpAnswer::of(response).await;
+        }
+        let handler = self.clone();
+        let inner = service_fn(move |_| {
+            let handler = handler.clone();
+            async move {
+                handler.handle().await;
+                Ok::<_, Infallible>(response().map(|body| Full::new(Bytes::from(body))))
+            }
+        });
+        let Ok(response) = layer.layer(inner).oneshot(request).await;
+        HttpAnswer::of(response).await
+    }
+
+    /// Runs for as long as the case says.
+    async fn handle(&self) {
+        let number = {
+            let mut runs = lock(&self.runs);
+            runs.push((self.begun.elapsed(), None));
+            runs.len() - 1
+        };
+        sleep(self.case.takes).await;
+        lock(&self.runs)[number].1 = Some(self.begun.elapsed());
+    }
+}
+
+fn response() -> Response<&'static str> {
+    let mut response = Response::new("paid");
+    *response.status_mut() = StatusCode::CREATED;
+    response
+}
+
+impl Work<Request<Bytes>> for Handler {
+    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
+        unreachable!("the core calls attempt")
+    }
+
+    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
+        Some(self)
+    }
+}
+
+impl OwnRecord<Request<Bytes>> for Handler {
+    fn attempt<'a>(
+        &'a self,
+        _: &'a Claim,
+        request: &'a Request<Bytes>,
+    ) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
+        Box::pin(async move {
+            self.handle().await;
+            if request.body() == REJECTED {
+                return Err(WorkError::permanent("rejected"));
+            }
+            Ok(RecordedAttempt::Done(encode_response(&response())))
+        })
+    }
+
+    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
+        Box::pin(async move {
+            sleep(self.case.reads).await;
+            Ok(self.case.has_row.then(|| encode_response(&response())))
+        })
+    }
+}
