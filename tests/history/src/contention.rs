@@ -201,7 +201,7 @@ fn request(rng: &mut Rng, key: Key) -> AcquireRequest {
     request.lease = Duration::from_millis(one_of(leases));
     request.longest_lease = Duration::from_millis(one_of(&[60_000, 60_000, 60_000, 25]));
     request.retention = Duration::from_millis(one_of(retentions));
-    request.max_attempts = 3;
+    request.max_attempts = u8::try_from(one_of(&[3, 3, 3, 2])).unwrap_or(3);
     request.failed_retention = Duration::from_millis(one_of(&[60_000, 60_000, 20]));
     request
 }

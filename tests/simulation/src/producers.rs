@@ -45,6 +45,11 @@ pub const NO_KEY_POINTER: &str = "/meta/list/00";
 /// The attribute of the message's number, if it has many or is large.
 pub const NUMBER: &str = "Number";
 
+/// The value of that attribute, which is as long for each number.
+pub fn number_attribute(number: u64) -> MessageAttribute {
+    format!("{number:04}").into()
+}
+
 /// How a payload is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -238,7 +243,7 @@ impl Producer<'_> {
         }
         if self.plan.has_extras && self.extras.happens(150) {
             let many = *self.extras.pick(&[9, 10]);
-            attributes.insert(NUMBER.to_owned(), number.to_string().into());
+            attributes.insert(NUMBER.to_owned(), number_attribute(number));
             for name in (0..).map(|name| format!("Attribute-{name}")).take(many - attributes.len()) {
                 attributes.insert(name, "any".into());
             }

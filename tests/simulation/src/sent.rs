@@ -7,6 +7,7 @@ use idempotent_sqs::sqs::MessageAttribute;
 use idempotent_sqs_testing::SendRequest;
 use sha2::{Digest, Sha256};
 
+use crate::producers::{NUMBER, number_attribute};
 use crate::sqs::Letter;
 
 /// What is known of a message that was sent.
@@ -92,12 +93,16 @@ impl Sent {
         self.deduplication_id.iter().fold(request, SendRequest::deduplication_id)
     }
 
-    /// The message that a dead letter of this one becomes when it is moved back, and its request.
-    pub fn redriven(&self, letter: &Letter) -> (Self, SendRequest) {
+    /// The message with this number that a dead letter of this one becomes when it is moved back, and its request.
+    pub fn redriven(&self, letter: &Letter, number: u64) -> (Self, SendRequest) {
         // Only a FIFO queue accepts an id.
         let deduplication_id = self.deduplication_id.as_ref().map(|_| letter.message_id.clone());
-        let sent = Self { deduplication_id, ..self.clone() };
-        let attributes = letter.attributes.clone();
+        let mut sent = Self { deduplication_id, ..self.clone() };
+        let mut attributes = letter.attributes.clone();
+        // An operator's move keeps the attributes. The number is that of the new message, by which its letter is known.
+        for attributes in [&mut sent.attributes, &mut attributes] {
+            attributes.entry(NUMBER.to_owned()).and_modify(|value| *value = number_attribute(number));
+        }
         let request = Self { attributes, ..sent.clone() }.request(letter.body.clone());
         (sent, request)
     }

@@ -279,13 +279,12 @@ fn deletes_and_receives(queue: &Queue) -> (usize, usize) {
     counts.fold((0, 0), |sum, (deletes, receives)| (sum.0 + deletes, sum.1 + receives))
 }
 
-/// Moves dead letters back to the queue, as an operator does. One without a reason is known by its number, which
-/// another message would have too, and is not moved.
+/// Moves dead letters back to the queue, as an operator does.
 fn redrive(queue: &Queue, letters: &[Letter], sent: &mut Vec<Sent>) {
-    for letter in letters.iter().filter(|letter| letter.reason.is_some()) {
+    for letter in letters {
         let of_letter = |message: &MessageHistory| message.message_ids.contains(&letter.message_id);
         let Some(at) = queue.history().iter().position(of_letter) else { continue };
-        let (redriven, request) = sent[at].redriven(letter);
+        let (redriven, request) = sent[at].redriven(letter, sent.len() as u64);
         queue.send(request).expect("SQS accepts these messages");
         // A FIFO queue drops the second letter of a message, as the dead-letter queue does.
         if queue.history().len() > sent.len() {

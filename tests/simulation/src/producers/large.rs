@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use idempotent_sqs::sqs::{AttributeValue, MessageAttribute};
 
-use super::{NUMBER, Producer};
+use super::{NUMBER, Producer, number_attribute};
 
 /// Largest message with its attributes, bytes:
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html>
@@ -16,7 +16,7 @@ pub const LARGE: u64 = 3;
 impl Producer<'_> {
     /// Makes this message as large as SQS accepts, or leaves room for a part of the reason of its dead letter.
     pub(super) fn fill(&mut self, number: u64, body: &mut String, attributes: &mut BTreeMap<String, MessageAttribute>) {
-        attributes.insert(NUMBER.to_owned(), number.to_string().into());
+        attributes.insert(NUMBER.to_owned(), number_attribute(number));
         let free = *self.extras.pick(&[0, 100, 450, 600, 5000]);
         let used = body.len() + size(attributes) + free;
         body.push_str(&" ".repeat(MAX_MESSAGE_BYTES.saturating_sub(used)));

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use history::monotonic_us;
 use idempotent_sqs::sqs::{AttributeValue, DeadLetter, MessageAttribute};
-use idempotent_sqs_testing::{MessageHistory, MessageState, Queue};
+use idempotent_sqs_testing::Queue;
 use serde_json::Value;
 
 use super::SdkCall;
@@ -49,7 +49,7 @@ impl Letter {
         let by_number = || {
             let number = text_of(NUMBER).expect("a letter without a reason has a number");
             let number: usize = number.parse().expect("this is the number of a message");
-            numbered(&queue.history(), number).message_ids[0].clone()
+            queue.history()[number].message_ids[0].clone()
         };
         let message_id = reason.as_ref().map_or_else(by_number, |reason| reason.message_id.clone());
         Self {
@@ -66,16 +66,6 @@ impl Letter {
             at_us: monotonic_us(),
         }
     }
-}
-
-/// The message with this number. One that was moved back has the number of the message that it was, which was deleted.
-fn numbered(messages: &[MessageHistory], number: usize) -> &MessageHistory {
-    let first = &messages[number];
-    if first.state != MessageState::Deleted {
-        return first;
-    }
-    let is_moved_back = |other: &&MessageHistory| other.body == first.body && other.state != MessageState::Deleted;
-    messages[number + 1..].iter().find(is_moved_back).unwrap_or(first)
 }
 
 fn attribute(input: &Value) -> MessageAttribute {
