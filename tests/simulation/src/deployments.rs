@@ -52,6 +52,8 @@ enum SentinelState {
     Current,
     /// It names the one before.
     Outdated,
+    /// It names the one before, and then the one after.
+    Switching,
     /// It does not know the service.
     Unaware,
     Silent,
@@ -98,14 +100,14 @@ pub async fn deploy(seed: u64) -> Vec<String> {
 
 impl Deployment {
     fn of(number: u64, rng: &mut Rng) -> Self {
-        use SentinelState::{Current, Outdated, Refuses, Silent, Unaware};
+        use SentinelState::{Current, Outdated, Refuses, Silent, Switching, Unaware};
         let client = format!("client{number}");
         let kind = match rng.draw(0..6) {
             0 | 1 => Kind::Server,
             2 => Kind::Cluster,
             3 if rng.happens(300) => Kind::Node,
             _ => {
-                let states = [Current, Current, Current, Outdated, Unaware, Silent, Refuses];
+                let states = [Current, Current, Current, Outdated, Switching, Unaware, Silent, Refuses];
                 Kind::Sentinels((0..rng.draw(1..4)).map(|_| *rng.pick(&states)).collect())
             }
         };
@@ -216,16 +218,21 @@ impl Deployment {
         let service = self.address.service.clone().unwrap_or_default();
         for ((host, _), state) in self.address.hosts.iter().zip(states) {
             let (name, _client) = host.split_once('.').expect("it is an address of the simulated network");
-            let (epoch, primary) = if *state == SentinelState::Current { (10, 0) } else { (9, 1) };
-            let primary = (host_of(&self.name(primary), &self.client), SERVER_PORT + 1);
+            let known = |epoch, server| {
+                let primary = (host_of(&self.name(server), &self.client), SERVER_PORT + 1);
+                Known { epoch, primary }
+            };
+            let [before, after] = [known(9, 1), known(10, 0)];
             let mut services =
                 BTreeMap::from([("other".to_owned(), Known { epoch: 99, primary: ("nowhere".to_owned(), 1) })]);
             if *state != SentinelState::Unaware {
-                services.insert(service.clone(), Known { epoch, primary });
+                let is_current = *state == SentinelState::Current;
+                services.insert(service.clone(), if is_current { &after } else { &before }.clone());
             }
+            let later = (*state == SentinelState::Switching).then_some(after);
             let login = self.address.sentinel_login.clone();
             if *state != SentinelState::Refuses {
-                Sentinel { login, services, replies: *state != SentinelState::Silent }.start(name);
+                Sentinel { login, services, later, replies: *state != SentinelState::Silent }.start(name);
             }
         }
         cluster
@@ -236,11 +243,16 @@ impl Deployment {
         states.iter().filter(|other| **other == state).count()
     }
 
+    /// Sentinels that name the primary before the last failover when they are asked.
+    fn outdated(&self) -> usize {
+        self.count(SentinelState::Outdated) + self.count(SentinelState::Switching)
+    }
+
     /// Whether the primary does not depend on which sentinels reply first: each majority has one that is current, or
     /// all are asked.
     fn is_certain(&self) -> bool {
         let Kind::Sentinels(states) = &self.kind else { return true };
-        let (current, outdated) = (self.count(SentinelState::Current), self.count(SentinelState::Outdated));
+        let (current, outdated) = (self.count(SentinelState::Current), self.outdated());
         current == 0 || outdated <= states.len() / 2
     }
 
@@ -248,7 +260,7 @@ impl Deployment {
     fn primary(&self) -> Option<usize> {
         match &self.kind {
             Kind::Sentinels(_) if self.count(SentinelState::Current) > 0 => Some(0),
-            Kind::Sentinels(_) => (self.count(SentinelState::Outdated) > 0).then_some(1),
+            Kind::Sentinels(_) => (self.outdated() > 0).then_some(1),
             Kind::Server | Kind::Cluster | Kind::Node => Some(0),
         }
     }

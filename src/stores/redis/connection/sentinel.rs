@@ -85,16 +85,16 @@ impl Sentinels {
     /// The configuration of this sentinel, if it knows the service.
     async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<Option<Configuration>> {
         let mut connection = connect(sentinel.clone()).await?;
-        let command = |name| {
-            let mut command = redis::cmd("SENTINEL");
-            command.arg(name).arg(&self.service.name);
-            command
-        };
-        // During a failover, this is the new primary as soon as it is promoted, and MASTER has its epoch.
-        let primary = command("GET-MASTER-ADDR-BY-NAME").query_async(&mut connection).await?;
-        let Some(primary) = primary else { return Ok(None) };
-        let fields: HashMap<String, String> = command("MASTER").query_async(&mut connection).await?;
-        let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
+        // During a failover, the first command names the new primary as soon as it is promoted, and MASTER has its
+        // epoch. Both are one request: the sentinel executes them one after the other, with no failover between them.
+        let mut request = redis::pipe();
+        for command in ["GET-MASTER-ADDR-BY-NAME", "MASTER"] {
+            request.cmd("SENTINEL").arg(command).arg(&self.service.name);
+        }
+        let (primary, fields): (RedisResult<Option<Address>>, RedisResult<HashMap<String, String>>) =
+            request.ignore_errors().query_async(&mut connection).await?;
+        let Some(primary) = primary? else { return Ok(None) };
+        let epoch = fields?.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
         Ok(Some(Configuration { epoch, primary }))
     }
 

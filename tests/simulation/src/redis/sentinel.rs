@@ -14,6 +14,8 @@ pub struct Sentinel {
     pub login: Option<[String; 2]>,
     /// What it knows of each service.
     pub services: BTreeMap<String, Known>,
+    /// What it knows of all services after the first request of a connection: then there was a failover.
+    pub later: Option<Known>,
     /// Whether it replies.
     pub replies: bool,
 }
@@ -37,15 +39,21 @@ impl Sentinel {
         });
     }
 
-    async fn serve(self, Accepted { mut stream, .. }: Accepted) {
-        let (mut received, mut is_logged_in) = (Vec::new(), self.login.is_none());
+    async fn serve(mut self, Accepted { mut stream, .. }: Accepted) {
+        // It reads, and then executes, up to 16 KiB at a time (`PROTO_IOBUF_LEN`).
+        let mut received = Vec::with_capacity(16 << 10);
+        let (mut is_logged_in, mut is_asked) = (self.login.is_none(), false);
         while stream.read_buf(&mut received).await.is_ok_and(|count| count > 0) {
             while let Some(command) = take_command(&mut received) {
+                is_asked |= command[0] == b"SENTINEL";
                 let mut reply = Vec::new();
                 self.execute(&command, &mut is_logged_in).encode(&mut reply);
                 if self.replies && stream.write_all(&reply).await.is_err() {
                     return;
                 }
+            }
+            if let Some(later) = self.later.take_if(|_| is_asked) {
+                self.services.values_mut().for_each(|known| known.clone_from(&later));
             }
         }
     }
