@@ -242,6 +242,13 @@ mod tests {
                 b"",
                 "97585fefb3c5db1b41881c15657fcd9e01e57aa0906e921b022fdf35eab440bb",
             ),
+            // An empty segment belongs to the name.
+            (
+                Method::GET,
+                "https://files.s3.eu-central-1.amazonaws.com/payments//7f3a//a",
+                b"",
+                "20b22692dd9efd63416fc1e195468dc1c9b6c958d94d9675f119ad2868023373",
+            ),
         ] {
             let credentials = Credentials::new(
                 "AKIDEXAMPLE",

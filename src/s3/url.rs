@@ -88,6 +88,7 @@ mod tests {
         );
         assert_eq!(url("us-east-1", None, "Old_files", "A"), "https://s3.us-east-1.amazonaws.com/Old_files/A");
         assert_eq!(url("EU-CENTRAL-1", None, "files", "A"), "https://files.s3.eu-central-1.amazonaws.com/A");
+        assert_eq!(url("eu-central-1", None, "files", "a//b"), "https://files.s3.eu-central-1.amazonaws.com/a//b");
         assert_eq!(url("cn-north-1", None, "files", "a"), "https://files.s3.cn-north-1.amazonaws.com.cn/a");
         assert_eq!(url("eusc-de-east-1", None, "files", "a"), "https://files.s3.eusc-de-east-1.amazonaws.eu/a");
         assert_eq!(url("eu-central-1", Some("http://127.0.0.1:9000"), "files", "a"), "http://127.0.0.1:9000/files/a");

@@ -53,11 +53,18 @@ type Answered = Result<Vec<u8>, Vec<u8>>;
 struct Invocation {
     event: Vec<u8>,
     timeout: Duration,
-    answer: oneshot::Sender<Answered>,
+    answer: oneshot::Sender<Reply>,
+}
+
+/// A response, or an error.
+struct Reply {
+    answered: Answered,
+    /// Whether it came before the deadline.
+    is_in_time: bool,
 }
 
 /// An invocation without a response so far.
-pub struct Pending(oneshot::Receiver<Answered>);
+pub struct Pending(oneshot::Receiver<Reply>);
 
 impl Function {
     /// Starts a process of this binary with these environment variables and those that Lambda sets.
@@ -189,13 +196,24 @@ impl Pending {
     /// The outcome. Never completes if the process dies first.
     pub async fn outcome(self) -> Answered {
         match self.0.await {
-            Ok(answered) => answered,
+            Ok(reply) => reply.answered,
             Err(_dropped) => std::future::pending().await,
         }
     }
 
-    async fn answered(self) -> Answered {
+    async fn reply(self) -> Reply {
         soon(self.0).await.expect("the Runtime API lives as long as the function")
+    }
+
+    async fn answered(self) -> Answered {
+        self.reply().await.answered
+    }
+
+    /// Whether the response came before the deadline, at which Lambda kills the process. Here it may respond later.
+    pub async fn is_in_time(self) -> bool {
+        let Reply { answered, is_in_time } = self.reply().await;
+        answered.expect("the invocation succeeds");
+        is_in_time
     }
 
     pub async fn answer(self) -> String {
@@ -234,6 +252,11 @@ fn read(output: impl Read + Send + 'static, log: &Arc<watch::Sender<Vec<String>>
     })
 }
 
+/// A time as the Runtime API writes it, ms since 1970.
+fn milliseconds(time: SystemTime) -> u128 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis()
+}
+
 /// <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc<watch::Sender<Snapshot>>) -> Server {
     const ROOT: &str = "/2018-06-01/runtime/";
@@ -253,13 +276,13 @@ async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc
                 let Some(Invocation { event, timeout, answer }) = waiting.lock().await.recv().await else {
                     return Answer::Held;
                 };
-                let deadline = (SystemTime::now() + timeout).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+                let deadline_ms = milliseconds(SystemTime::now() + timeout);
                 let mut asked = asked.lock().unwrap();
                 let id = format!("request-{}", asked.len());
-                asked.insert(id.clone(), Some(answer));
+                asked.insert(id.clone(), Some((answer, deadline_ms)));
                 let headers = [
                     ("Lambda-Runtime-Aws-Request-Id", id.as_str()),
-                    ("Lambda-Runtime-Deadline-Ms", &deadline.as_millis().to_string()),
+                    ("Lambda-Runtime-Deadline-Ms", &deadline_ms.to_string()),
                     (
                         "Lambda-Runtime-Invoked-Function-Arn",
                         "arn:aws:lambda:eu-central-1:123456789012:function:payments",
@@ -270,14 +293,16 @@ async fn runtime_api(waiting: mpsc::UnboundedReceiver<Invocation>, snapshot: Arc
                 return Answer::with(200, &headers, &event);
             }
             let (id, verb) = path.split_once('/').unwrap();
-            let answer =
+            let (answer, deadline_ms) =
                 asked.lock().unwrap().get_mut(id).and_then(Option::take).expect("each invocation has one response");
-            // A test may have stopped waiting.
-            let _ = answer.send(match verb {
+            let is_in_time = milliseconds(SystemTime::now()) < deadline_ms;
+            let answered = match verb {
                 "response" => Ok(request.body),
                 "error" => Err(request.body),
                 other => panic!("{other} is not part of the Runtime API"),
-            });
+            };
+            // A test may have stopped waiting.
+            let _ = answer.send(Reply { answered, is_in_time });
             Answer::status(202)
         }
     })

@@ -1,6 +1,7 @@
 //! Spans that are sent to an OpenTelemetry collector.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
@@ -122,6 +123,30 @@ async fn an_unreachable_or_unresponsive_collector_loses_only_spans() {
         assert_eq!(pending.answer().await, NO_FAILURES);
         function.logs("spans were not sent").await;
     }
+}
+
+/// An eighth of a second is reserved for the response. A busy machine may need more than that, but not each time.
+#[tokio::test]
+async fn an_invocation_whose_collector_does_not_respond_answers_before_its_end() {
+    let (fixture, asks) = (Fixture::start().await, Arc::new(AtomicUsize::new(0)));
+    let asked = Arc::clone(&asks);
+    let unresponsive = Server::start(move |_request: Request| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<Answer>()
+    })
+    .await;
+    let endpoint = format!("http://{}", unresponsive.address());
+    let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
+    let mut is_in_time = false;
+    for number in 1..=5 {
+        let id = format!("m{number}");
+        is_in_time = function.begin(event([pay(&id, &id)]), Duration::from_secs(4)).is_in_time().await;
+        if is_in_time {
+            break;
+        }
+    }
+    assert!(is_in_time, "each response came after the end of its invocation");
+    assert!(asks.load(Ordering::SeqCst) > 0, "no spans were sent");
 }
 
 #[tokio::test]

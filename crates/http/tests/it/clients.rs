@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use harness::{soon, until};
 use idempotent_sqs::{Claim, WorkError, work_fn};
 use idempotent_sqs_http::{RequestBody, encode_response};
@@ -82,6 +83,24 @@ async fn without_spawn_the_handler_ends_with_its_request_and_the_lease_holds() {
     assert_eq!(send(&router, post("a")).await.status, 409);
     gate.open.add_permits(1);
     assert_eq!(send(&router, post("b")).await.status, 201);
+}
+
+/// On one thread, the task of a request cannot begin before this test awaits something.
+#[tokio::test]
+async fn a_shutdown_waits_for_a_request_whose_task_has_not_begun() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let layer = builder().build();
+    let router = router(layer.clone(), move |_| {
+        counted.add();
+        async { response(StatusCode::CREATED, "done") }
+    });
+    let mut request = Box::pin(router.oneshot(post("a")));
+    assert!(request.as_mut().now_or_never().is_none());
+    assert_eq!(runs.count(), 0);
+    drop(request);
+    soon(layer.drained()).await;
+    assert_eq!(runs.count(), 1);
 }
 
 #[tokio::test]

@@ -138,6 +138,25 @@ async fn a_body_that_does_not_arrive_is_answered_before_the_invocation_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_after_a_wait_for_another_request_has_all_of_its_time() {
+    let runs = Runs::default();
+    let layer = builder().timeout(10 * SECOND).wait(9 * SECOND).build();
+    let router = router(layer, move |_| {
+        let (takes, status) = if runs.add() == 1 {
+            (8 * SECOND, StatusCode::SERVICE_UNAVAILABLE)
+        } else {
+            (6 * SECOND, StatusCode::CREATED)
+        };
+        async move {
+            sleep(takes).await;
+            response(status, "")
+        }
+    });
+    let (first, second) = tokio::join!(send(&router, post("a")), send(&router, post("a")));
+    assert_eq!((first.status, second.status), (503, 201));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_with_too_little_time_leaves_no_mark() {
     let (router, runs) = counting(on_lambda(MemoryStore::default()).build());
     for remaining in [Duration::ZERO, Duration::from_millis(50)] {

@@ -82,11 +82,12 @@ mod tests {
             "ERR Error running script: @user_script: OOM command not allowed when used memory > 'maxmemory'.",
             "ERR Error running script: @user_script: Can not execute a command while the cluster is down",
         ] {
-            assert!(is_about_state(&error(reply)), "{reply}");
+            assert!(is_about_state(&error(reply)) && is_reply(&error(reply)), "{reply}");
         }
         for reply in ["ERR unknown command", "NOPERM no permissions", "WRONGTYPE not a string", "CROSSSLOT of 2 slots"]
         {
-            assert!(!is_about_state(&error(reply)), "{reply}");
+            assert!(!is_about_state(&error(reply)) && is_reply(&error(reply)), "{reply}");
         }
+        assert!(!is_reply(&timed_out("no reply")));
     }
 }

@@ -265,3 +265,30 @@ async fn a_letter_that_was_to_be_sent_when_it_became_visible_stays_in_this_run_a
     let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
     assert_eq!((code, results(&output)), (1, vec!["NOT_SENT", "REDRIVEN"]), "{output}");
 }
+
+/// They do not match, and become visible while another letter is being sent.
+#[tokio::test]
+async fn letters_that_could_not_be_kept_hidden_and_are_received_again_are_not_lost() {
+    let queues = Queues::standard().await;
+    (0..11).for_each(|n| drop(queues.add(&n.to_string(), &json!({}))));
+    let over = Arc::new(Notify::new());
+    let (delayed, mut is_first) = (Arc::clone(&over), true);
+    queues.api.fail(move |call| {
+        if call.action == "GetQueueUrl" {
+            return Some(Fault::Delay(Arc::clone(&delayed)));
+        }
+        // The one of the ten letters that the first receive returned.
+        let is_of_ten = extends(call) && call.input["Entries"].as_array().unwrap().len() == 10;
+        (is_of_ten && mem::take(&mut is_first)).then_some(ACCESS_DENIED)
+    });
+    let arguments = ["redrive", "--key", "pay_10", "--yes", "--visibility-timeout", "5", "--json"];
+    let run = queues.command(&arguments).spawn().unwrap();
+    queues.api.called("ChangeMessageVisibilityBatch", 1).await;
+    until(|| async { queues.dead.visible() == 10 }).await;
+    over.notify_one();
+    let (code, output) = Output::new(run.wait_with_output().await.unwrap()).json();
+    let seen = (code, results(&output), &output["lost"], &output["complete"]);
+    assert_eq!(seen, (0, vec!["REDRIVEN"], &json!(0), &json!(true)), "{output}");
+    assert_eq!(queues.dead.counts().received, 21, "the ten were received again");
+    assert_eq!((bodies(&queues.payments), queues.dead.visible()), (vec!["10".to_owned()], 10));
+}

@@ -164,6 +164,22 @@ async fn letters_with_the_same_content_are_all_redriven() {
     }
 }
 
+/// It comes back together with one that was there at the start, whose send must not count in place of its own.
+#[tokio::test]
+async fn a_letter_that_failed_again_is_not_sent_again_although_an_equal_one_is_sent_later() {
+    let queues = Queues::start("", SystemTime::now() - Duration::from_secs(3_600)).await;
+    // A receive returns ten letters. The last one is equal to the first.
+    for body in (0..10).chain([0]) {
+        queues.send(without_description(&body.to_string()));
+    }
+    fail_again_without_descriptions(&queues, |_| false);
+    let to = queues.api.queue_url(&queues.payments);
+    let (code, output) = queues.redrive(&["--all", "--to", &to]).await;
+    let seen = (code, results(&output), &output["arrived_during_run"]);
+    assert_eq!(seen, (0, vec!["REDRIVEN"; 11], &json!(11)), "{output}");
+    assert_eq!((queues.dead.visible(), queues.dead.in_flight()), (11, 0));
+}
+
 /// The operator lists the letter of a message before an equal message fails too.
 #[tokio::test]
 async fn an_equal_message_with_a_known_message_id_is_redriven_too() {

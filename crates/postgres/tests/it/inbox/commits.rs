@@ -232,3 +232,17 @@ async fn a_row_of_an_open_transaction_is_busy() {
         .unwrap();
     assert_eq!(OwnRecord::<Message>::recorded(&inbox, &other, Instant::now() + TIME).await.unwrap(), None);
 }
+
+/// The time to wait for the row is over, and that to wait for a reply is not: 50 ms are left. A slow machine may need
+/// more, so this is tried again.
+#[tokio::test]
+async fn a_row_of_an_open_transaction_is_busy_even_just_before_the_deadline() {
+    let base = base().await;
+    let (inbox, attempt) = (inbox(Pay::default(), database(&base.url())), attempt("pay_1"));
+    let recorded = |time: Duration| OwnRecord::<Message>::recorded(&inbox, &attempt, Instant::now() + time);
+    assert_eq!(recorded(TIME).await.unwrap(), None);
+    let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, 'done')";
+    base.client.batch_execute(insert).await.unwrap();
+    // The error of the lock timeout. Without one, there is none of the server before the time is over.
+    until(|| async { recorded(SECOND / 10).await.unwrap_err().to_string().contains("55P03") }).await;
+}

@@ -119,6 +119,51 @@ async fn the_wait_for_a_silent_server_ends_before_the_deadline() {
     assert!(error.is_unavailable() && began.elapsed() < 2 * SECOND, "{error:?} after {:?}", began.elapsed());
 }
 
+/// Runs a work on a connection that becomes silent while the work waits at the gate. The report must come long before
+/// the deadline.
+async fn run_into_silence(inbox: &impl Work<Message>, front: &Front, gate: &Gate) -> Report {
+    let idempotency = flushed();
+    let silence = async {
+        gate.reached.notified().await;
+        front.drop_replies(true);
+        gate.open.notify_one();
+    };
+    soon(async { tokio::join!(run(&idempotency, inbox), silence) }).await.0
+}
+
+#[tokio::test]
+async fn a_work_that_fails_on_a_silent_connection_does_not_wait_until_the_deadline() {
+    let (base, gate) = (base().await, Arc::new(Gate::default()));
+    let front = Front::to(base.port).await;
+    let fails: fn() -> WorkError = || WorkError::permanent("no such account");
+    let refuses = Pay { after: Some(gate.clone()), fails: Some(fails), ..Pay::default() };
+    let inbox = inbox(refuses, impatient(&base.url_by(front.port), 2 * SECOND));
+    let (kind, reason) = failure(&run_into_silence(&inbox, &front, &gate).await);
+    assert!(kind == UNCERTAIN && reason.contains("did not say whether it had executed COMMIT"), "{reason}");
+}
+
+/// Fails permanently, which it cannot record. Waits before it says so.
+struct Unrecorded(Arc<Gate>);
+
+impl TransactionalWork<Message> for Unrecorded {
+    async fn run(&self, _: &Transaction, _: &Claim, _: &Message) -> Result<Vec<u8>, WorkError> {
+        Err(WorkError::permanent("no such account"))
+    }
+
+    async fn record_failure(&self, _: &Transaction, _: &Claim, _: &Message, _: &WorkError) -> Result<(), WorkError> {
+        self.0.pass().await;
+        Err(WorkError::unavailable("no audit log"))
+    }
+}
+
+#[tokio::test]
+async fn a_rollback_on_a_silent_connection_does_not_wait_until_the_deadline() {
+    let (base, gate) = (base().await, Arc::new(Gate::default()));
+    let front = Front::to(base.port).await;
+    let inbox = inbox(Unrecorded(gate.clone()), impatient(&base.url_by(front.port), 2 * SECOND));
+    assert_eq!(unavailable(&run_into_silence(&inbox, &front, &gate).await), "no audit log");
+}
+
 #[tokio::test]
 async fn a_server_that_restarts_is_not_counted_as_an_attempt() {
     let mut server = Postgres::start();
