@@ -2,10 +2,12 @@
 //! unavailable". The invocations of a round may run at the same time, as on Lambda Managed Instances, and all rounds
 //! share what is known of the receivers. Each receiver responds in one way for a round.
 //!
+//! - `recovery`: a receiver works again while S3 does not respond
 //! - `scene`: the work, the store and the objects, which record their steps
 //! - `turns`: which messages may be sent
 //! - `slots`: whether messages are sent as soon as they may be
 
+mod recovery;
 mod scene;
 mod slots;
 mod turns;
@@ -17,12 +19,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use harness::event::set_pointer;
 use history::Rng;
-use idempotent_sqs::idempotency::Deadline;
+use idempotent_sqs::idempotency::{Deadline, ObjectStore};
 use idempotent_sqs::sqs::{Batch, BatchSettings, Message};
 use idempotent_sqs::{Idempotency, Policy};
 use tokio::time::sleep;
 
-use scene::{Answers, RECEIVERS, Scene};
+use scene::{Answers, RECEIVERS, Scene, Step};
 use turns::Known;
 
 /// Number of rounds of a seed.
@@ -69,11 +71,7 @@ pub async fn run_batches(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0xba7c);
     let scene = Scene::new(rng);
     let concurrency = *rng.pick(&[1, 1, 2, 4]);
-    let mut settings = BatchSettings::default();
-    settings.concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
-    settings.extended_client.objects = Some(Arc::new(scene.clone()));
-    settings.extended_client.buckets = vec![scene::BUCKET.to_owned()];
-    let batch = Batch::new(Idempotency::new(scene.clone(), Policy::default()), scene.clone(), settings);
+    let batch = batch(&scene, concurrency, Arc::new(scene.clone()));
     let (is_fifo, mut known, mut wrong) = (rng.happens(500), Known::default(), Vec::new());
     for number in 0..ROUNDS {
         let round = Round::of(number, concurrency, is_fifo, scene.has_own_records, rng);
@@ -90,15 +88,20 @@ pub async fn run_batches(seed: u64) -> Vec<String> {
         });
         join_all(runs.collect::<Vec<_>>()).await;
         let steps = scene.steps();
-        let mut faults = round.wrong_turns(&steps, &known);
-        if round.batches == 1 {
-            faults.extend(round.not_sent(&steps, &known));
-            faults.extend(round.sent_late(&steps, &known));
-        }
-        wrong.extend(faults.into_iter().map(|fault| format!("{fault}: {round:?}, {known:?}: {steps:#?}")));
+        wrong.extend(round.faults(&steps, &known));
         known.learn(&steps);
     }
+    wrong.extend(recovery::recover_without_s3(seed).await);
     wrong
+}
+
+/// The batches of a process, which run this many messages at the same time.
+fn batch(scene: &Scene, concurrency: usize, objects: Arc<dyn ObjectStore>) -> Batch<Scene, Scene> {
+    let mut settings = BatchSettings::default();
+    settings.concurrency = NonZeroUsize::new(concurrency).unwrap_or(NonZeroUsize::MIN);
+    settings.extended_client.objects = Some(objects);
+    settings.extended_client.buckets = vec![scene::BUCKET.to_owned()];
+    Batch::new(Idempotency::new(scene.clone(), Policy::default()), scene.clone(), settings)
 }
 
 impl Round {
@@ -123,6 +126,16 @@ impl Round {
             Sent { id, batch, receiver, kind, lane: usize::try_from(lane).unwrap_or_default() }
         });
         Self { messages: messages.collect(), batches, concurrency, answers }
+    }
+
+    /// What is wrong with the steps of this round.
+    fn faults(&self, steps: &[Step], known: &Known) -> Vec<String> {
+        let mut faults = self.wrong_turns(steps, known);
+        if self.batches == 1 {
+            faults.extend(self.not_sent(steps, known));
+            faults.extend(self.sent_late(steps, known));
+        }
+        faults.into_iter().map(|fault| format!("{fault}: {self:?}, {known:?}: {steps:#?}")).collect()
     }
 
     fn sent(&self, id: &str) -> &Sent {

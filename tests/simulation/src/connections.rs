@@ -34,6 +34,16 @@ pub struct Connection {
     pub exchanges: Vec<Exchange>,
 }
 
+impl Connection {
+    /// The host of its address.
+    pub fn host(&self) -> Option<&str> {
+        match &self.address {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
+            ConnectionAddr::Unix(_) | _ => None,
+        }
+    }
+}
+
 /// A command and its reply.
 #[derive(Clone, Debug)]
 pub struct Exchange {

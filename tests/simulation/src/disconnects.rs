@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use history::Rng;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -23,13 +23,17 @@ use tower::{Layer, ServiceExt, service_fn};
 use crate::lock;
 use crate::own_records::HttpAnswer;
 
-/// Number of requests of a seed.
+/// Number of requests of a seed, and of those that wait for another one.
 const REQUESTS: usize = 30;
+const WAITS: usize = 3;
 
 /// Defaults of `store_timeout` and `timeout`, and how long a row is read.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(30);
 const READ: Duration = Duration::from_secs(5);
+
+/// A request that waits sees the end of the other one as late as this.
+const WAIT_STEP: Duration = Duration::from_millis(60);
 
 /// Two times that differ by less count as equal.
 const TOLERANCE: Duration = Duration::from_millis(10);
@@ -77,13 +81,15 @@ struct Case {
 #[derive(Clone, Debug, PartialEq)]
 struct Answered(u16, Option<String>, bool, Duration);
 
+/// When the handler began and ended each time. All times are since the request.
+type Runs = Vec<(Duration, Option<Duration>)>;
+
 /// What a request must show.
 #[derive(Debug)]
 struct Shown {
     /// `None` if its client disconnected before.
     answer: Option<Answered>,
-    /// When the handler began and ended. All times are since the request.
-    runs: Vec<(Duration, Option<Duration>)>,
+    runs: Runs,
     /// The earliest and the latest time at which nothing runs for the request any more.
     drained: [Duration; 2],
     /// Whether a retry after that runs.
@@ -94,6 +100,9 @@ struct Shown {
 pub async fn disconnect_clients(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0xd15c);
     let mut wrong = Vec::new();
+    for _ in 0..WAITS {
+        wrong.extend(wrong_wait(rng).await);
+    }
     for _ in 0..REQUESTS {
         let case = Case::choose(rng);
         let (shown, expected) = (Box::pin(case.send()).await, case.expected());
@@ -126,7 +135,8 @@ impl Case {
             has_row: rng.happens(700),
             leaves: None,
         };
-        let leaves = rng.ms(0..9000);
+        // Some leave before the task has begun.
+        let leaves = if rng.happens(150) { Duration::ZERO } else { rng.ms(0..9000) };
         let answered = case.expected().answer.map(|answer| answer.3);
         // Else it is not known whether there is an answer.
         let is_clear = [answered, Some(STORE_TIMEOUT)].iter().flatten().all(|at| at.abs_diff(leaves) > TOLERANCE);
@@ -194,7 +204,7 @@ impl Case {
 
     async fn send(self) -> Shown {
         let store =
-            Arc::new(Late { reply: self.reply, records: MemoryStore::default(), is_late: AtomicBool::new(false) });
+            Arc::new(Late { reply: self.reply, records: MemoryStore::default(), is_armed: AtomicBool::new(false) });
         let outage = if self.runs_unprotected { StoreOutage::RunUnprotected } else { StoreOutage::Reject };
         let layer =
             IdempotencyLayer::builder(Arc::clone(&store), |_| Some(Principal::GLOBAL)).store_outage(outage).build();
@@ -207,7 +217,7 @@ impl Case {
             Before::Failure => drop(handler.answer(&layer, REJECTED).await),
         }
         lock(&runs).clear();
-        store.is_late.store(true, Ordering::Relaxed);
+        store.is_armed.store(true, Ordering::Relaxed);
         let begun = Instant::now();
         let handler = Handler { begun, ..handler };
         let body = if self.before == Before::Failure { REJECTED } else { "a payment" };
@@ -225,6 +235,33 @@ impl Case {
         let retry_runs = lock(&runs).len() > shown.len();
         Shown { answer, runs: shown, drained: [drained; 2], retry_runs }
     }
+}
+
+/// What is wrong with a request that waits for another one, which is answered 503 and so may be repeated: it has all of
+/// the time of a run.
+async fn wrong_wait(rng: &mut Rng) -> Option<String> {
+    let (other, takes) = (rng.ms(100..27_000), rng.ms(0..27_000));
+    let layer = IdempotencyLayer::builder(MemoryStore::default(), |_| Some(Principal::GLOBAL));
+    let layer = layer.wait(Duration::from_secs(28)).build();
+    let calls = Arc::new(Mutex::new(0));
+    let service = layer.layer(service_fn(move |_| {
+        let mut calls = lock(&calls);
+        *calls += 1;
+        let (takes, status) = [(other, 503), (takes, 201)][usize::from(*calls > 1)];
+        async move {
+            sleep(takes).await;
+            let response = Response::builder().status(status).body(Full::new(Bytes::new()));
+            Ok::<_, Infallible>(response.expect("it is a valid response"))
+        }
+    }));
+    let begun = Instant::now();
+    let send = || async {
+        let Ok(response) = service.clone().oneshot(request("a payment")).await;
+        (response.status().as_u16(), begun.elapsed())
+    };
+    let ((first, _), (second, ended)) = join(send(), send()).await;
+    let is_right = (first, second) == (503, 201) && (other + takes..=other + takes + WAIT_STEP).contains(&ended);
+    (!is_right).then(|| format!("answers {first} and {second} after {ended:?}, not 201 after {other:?} and {takes:?}"))
 }
 
 impl Shown {
@@ -252,16 +289,16 @@ impl Shown {
     }
 }
 
-/// A store that replies late to the first acquire after `is_late` is set.
+/// A store that replies late to the first acquire after `is_armed` is set.
 struct Late {
     reply: Reply,
     records: MemoryStore,
-    is_late: AtomicBool,
+    is_armed: AtomicBool,
 }
 
 impl Store for Late {
     async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        if !self.is_late.swap(false, Ordering::Relaxed) {
+        if !self.is_armed.swap(false, Ordering::Relaxed) {
             return self.records.acquire(request).await;
         }
         match self.reply {
@@ -303,14 +340,13 @@ const REJECTED: &str = "a payment that is rejected";
 struct Handler {
     case: Case,
     begun: Instant,
-    runs: Arc<Mutex<Vec<(Duration, Option<Duration>)>>>,
+    runs: Arc<Mutex<Runs>>,
 }
 
 impl Handler {
     /// The answer to a request with this body.
     async fn answer(&self, layer: &IdempotencyLayer<Arc<Late>>, body: &'static str) -> HttpAnswer {
-        let request = Request::post("/payments").header("idempotency-key", "pay_1");
-        let request = request.body(Full::new(Bytes::from(body))).expect("it is a valid request");
+        let request = request(body);
         if self.case.is_endpoint {
             let Ok(response) = layer.endpoint(self.clone()).oneshot(request).await;
             return HttpAnswer::of(response).await;
@@ -337,6 +373,11 @@ impl Handler {
         sleep(self.case.takes).await;
         lock(&self.runs)[number].1 = Some(self.begun.elapsed());
     }
+}
+
+fn request(body: &'static str) -> Request<Full<Bytes>> {
+    let request = Request::post("/payments").header("idempotency-key", "pay_1");
+    request.body(Full::new(Bytes::from(body))).expect("it is a valid request")
 }
 
 fn response() -> Response<&'static str> {

@@ -46,7 +46,7 @@ pub async fn find_results(seed: u64) -> Vec<String> {
 
 /// An object store that never responds.
 #[derive(Debug)]
-struct Silent;
+pub struct Silent;
 
 impl ObjectStore for Silent {
     fn get<'a>(&'a self, _: &'a Location, _: usize) -> BoxFuture<'a, Result<Vec<u8>, ObjectError>> {

@@ -228,6 +228,7 @@ impl Sharer {
     async fn refuse_all_calls(&self, rng: &mut Rng) -> Vec<String> {
         let mut wrong = self.wrong_first().await;
         let refusal = *rng.pick(&OF_STATE);
+        let opened = self.connections().count();
         self.cluster.servers.iter().for_each(|server| server.refuse(Some(refusal)));
         let burst = self.burst("refused", RECORDS).await;
         let is_unavailable =
@@ -235,6 +236,10 @@ impl Sharer {
         if !burst.answers.iter().all(is_unavailable) {
             wrong.push(format!("by {refusal}: {:?}", burst.answers));
         }
+        let own_us = burst.calls.iter().filter(|call| call.declares_keys).map(|call| call.sent_us).min();
+        let is_early = |made: &Connection| own_us.is_some_and(|own_us| made.dialled_us < own_us);
+        let dialled = self.connections().skip(opened).filter(is_early);
+        wrong.extend(dialled.map(|made| format!("by {refusal}: dialled although a node replied: {made:?}")));
         self.cluster.servers.iter().for_each(|server| server.refuse(None));
         self.burst("again", RECORDS).await;
         wrong.extend(self.wrong_sharing("afterwards").await.into_iter().map(|fault| format!("{refusal}: {fault}")));

@@ -1,6 +1,6 @@
-//! Invocations whose store fails in one way, for one kind of call: what the function logs and answers, how often it
-//! calls the store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md. Some have two
-//! messages with one key and payload, of which one runs.
+//! Invocations whose store fails in one way, for one kind of call: what the function logs, counts and answers, how often
+//! it calls the store, and whether it changes a visibility timeout: docs/failures.md, docs/faults.md, docs/metrics.md.
+//! Some have two messages with one key and payload, of which one runs.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,15 @@ use harness::lines::{self, Line};
 use history::Rng;
 use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
 use idempotent_sqs::lambda::Handler;
+use idempotent_sqs::metrics::{Metrics, MetricsSettings};
 use idempotent_sqs::sqs::{Batch, BatchSettings, DeadLetterQueue, Message, MessageAttribute, Visibility};
 use idempotent_sqs::{Claim, Idempotency, Key, MemoryStore, Policy, Store, WorkError, work_fn};
 use idempotent_sqs_testing::{BatchOutcome, Mapping, MappingSettings, Queue, QueueSettings, SendRequest};
+use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::lock;
+use crate::function::{CONSUMER, METRICS_NAMESPACE};
+use crate::{deterministic, lock};
 
 /// Number of invocations of a seed.
 const INVOCATIONS: usize = 20;
@@ -72,6 +75,8 @@ struct Shown {
     /// The runs of the work.
     runs: usize,
     letters: usize,
+    /// The metric `Failed`. `None` if there is not one document.
+    failed: Option<u64>,
     /// The disposition of the in-batch duplicate.
     of_duplicate: Option<String>,
     marks: Vec<&'static str>,
@@ -146,6 +151,8 @@ impl Case {
             .to_owned(),
             runs: usize::from(is_started),
             letters: usize::from(is_sent),
+            // The work ran once, also for the in-batch duplicate.
+            failed: Some(u64::from(is_letter)),
             // It is no dead letter, because another attempt may be made for it.
             of_duplicate: self.has_duplicate.then(|| if is_done { "done" } else { "redeliver" }.to_owned()),
             marks: marks([
@@ -191,8 +198,11 @@ impl Case {
         });
         let batch = Batch::new(Idempotency::new(Arc::clone(&store), Policy::default()), work, settings);
         let visibility = self.changes_visibility.then(|| Visibility::with_replacement(|_, _| Ok(())));
+        let metrics = Metrics::new(MetricsSettings::new(METRICS_NAMESPACE, CONSUMER), || None);
+        let handler = Handler::new(batch, visibility).with_metrics(metrics);
         lines::take();
-        let outcome = invocation.run(&Handler::new(batch, visibility)).await;
+        let outcome = invocation.run(&handler).await;
+        let failed = failed();
         let later = AcquireRequest::new(Key::new("pay_1").expect("it has a text"));
         let later = store.records.acquire(later).await;
         let lines = lines::take();
@@ -205,6 +215,7 @@ impl Case {
             disposition: field("disposition").unwrap_or_default().to_owned(),
             runs,
             letters,
+            failed,
             of_duplicate: of_message.get(1).and_then(|line| line.get("disposition")).map(str::to_owned),
             marks: marks([
                 (DELAYED, field("retry_after_s").is_some()),
@@ -215,6 +226,13 @@ impl Case {
             ]),
         }
     }
+}
+
+/// The metric `Failed` in the document that was printed.
+fn failed() -> Option<u64> {
+    let printed = deterministic::printed();
+    let [document] = &printed[..] else { return None };
+    serde_json::from_slice::<Value>(document).ok()?["Failed"].as_u64()
 }
 
 fn marks(marks: [(&'static str, bool); 5]) -> Vec<&'static str> {

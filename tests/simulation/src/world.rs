@@ -197,7 +197,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     let after =
         if drained { after(&plan, &history, &faults.jumps, &shared, directory).await } else { After::default() };
     // Requests that have no client any more may still open connections.
-    let (connections, provided) = (connections::connections(), logins.provided());
+    let (connections, provided, documents) = (connections::connections(), logins.provided(), documents());
     let parts = simulate_parts(seed, directory).await;
     Run {
         history,
@@ -214,7 +214,7 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
         invocations: shared.invocations.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         timed_out: shared.timed_out.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         lines,
-        documents: deterministic::printed().iter().map(|line| document(line)).collect(),
+        documents,
         objects: objects.log(),
         after,
         contention,
@@ -230,9 +230,9 @@ async fn simulate(seed: u64, directory: &Path) -> Run {
     }
 }
 
-/// The metrics in a line. One that is not JSON is of no request.
-fn document(line: &[u8]) -> Value {
-    serde_json::from_slice(line).unwrap_or_default()
+/// The metrics that were printed. A line that is not JSON is of no request.
+fn documents() -> Vec<Value> {
+    deterministic::printed().iter().map(|line| serde_json::from_slice(line).unwrap_or_default()).collect()
 }
 
 fn start_redis(plan: &Plan, logins: &Logins) -> Arc<Cluster> {

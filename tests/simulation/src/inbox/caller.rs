@@ -266,6 +266,7 @@ impl Plan {
 
     fn is_unreachable(&self) -> bool {
         self.before == Before::Unreachable
+            || self.fails_in_silence()
             || matches!(self.at_commit, AtCommit::Silent | AtCommit::Lost { unreachable: Duration::MAX, .. })
     }
 }

@@ -99,6 +99,8 @@ pub enum OnFailure {
     SessionEnds,
     /// The transaction begins late: a caller that has waited for the row does the work meanwhile.
     Late,
+    /// Nothing arrives from when the work fails until the deadline.
+    Silent,
 }
 
 /// Longer than the retention of some rows, and than some timeouts.
@@ -177,6 +179,7 @@ impl Plan {
             1 if is_alone => OnFailure::LostReply,
             2 if is_alone => OnFailure::SessionEnds,
             3 | 4 if is_alone => OnFailure::Late,
+            5 if is_alone => OnFailure::Silent,
             _ => OnFailure::Recorded,
         };
         Self { before, case, at_commit, on_failure, ..plain }
@@ -192,6 +195,11 @@ impl Plan {
             on_failure: OnFailure::Recorded,
             time,
         }
+    }
+
+    /// Whether its work fails, and nothing arrives after that.
+    pub fn fails_in_silence(&self) -> bool {
+        matches!(self.case, Case::Fail(_)) && self.on_failure == OnFailure::Silent
     }
 }
 

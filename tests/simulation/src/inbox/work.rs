@@ -125,6 +125,7 @@ impl Worker {
                     OnFailure::Late => {
                         self.0.unreachable(input, Duration::from_millis(4), Duration::from_millis(80));
                     }
+                    OnFailure::Silent => self.0.unreachable(input, Duration::ZERO, Duration::MAX),
                     _ => {}
                 }
                 return Err(Failure::Planned(class));
@@ -204,7 +205,7 @@ impl Worker {
         self.note_run(input, |run| run.recordings.last_mut().expect("it began").session = session);
         self.insert(transaction, "failures", fence, input).await?;
         match input.plan.on_failure {
-            OnFailure::Recorded | OnFailure::SessionEnds | OnFailure::Late => {}
+            OnFailure::Recorded | OnFailure::SessionEnds | OnFailure::Late | OnFailure::Silent => {}
             OnFailure::Fails(class) => return Err(Failure::Planned(class)),
             OnFailure::LostReply => network::arm(&input.hosts.server, REPLY_TO_COMMIT),
         }

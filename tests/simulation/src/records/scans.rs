@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 
 use super::truth::{is_view_of, now, record_in};
 use super::{NAMESPACES, Scene, TIMEOUT};
-use crate::network;
+use crate::connections::connections;
+use crate::network::{self, address};
 use crate::redis::slot;
 
 /// What happened to the servers during a scan.
@@ -24,6 +25,8 @@ enum Change {
     Move,
     /// Slots are being moved: a key of each is on another server.
     Begin,
+    /// Slots of the server that is scanned are being moved. The move is taken back while another server is scanned.
+    TakeBack,
 }
 
 impl Scene {
@@ -36,7 +39,8 @@ impl Scene {
             0 => Some(Change::Restart),
             1 => Some(Change::Failover),
             2 | 3 if self.cluster.servers.len() > 1 => Some(Change::Move),
-            4 | 5 if self.cluster.servers.len() > 1 => Some(Change::Begin),
+            4 if self.cluster.servers.len() > 1 => Some(Change::Begin),
+            5 if self.cluster.servers.len() > 1 => Some(Change::TakeBack),
             _ => None,
         };
         let mut wrong = Vec::new();
@@ -57,6 +61,9 @@ impl Scene {
                 && let Some(change) = change
             {
                 has_changed = self.change(change, rng).await;
+            }
+            if change == Some(Change::TakeBack) {
+                self.cluster.take_back_moves(|from| self.scanned() != Some(from));
             }
             let from = now();
             let page = match self.next(&mut scan, rng).await {
@@ -96,7 +103,7 @@ impl Scene {
         }
         if let Some(change) = change
             && has_changed
-            && change != Change::Begin
+            && ![Change::Begin, Change::TakeBack].contains(&change)
             && !may_lack
         {
             wrong.push(format!("no record may be missing after {change:?}"));
@@ -172,13 +179,25 @@ impl Scene {
         page.map_err(|error| format!("a repeated step failed: {error:?}"))
     }
 
+    /// The number of the server that the last step scanned.
+    fn scanned(&self) -> Option<usize> {
+        let own = connections().into_iter().filter(|made| made.client == self.viewer);
+        let last = own.filter_map(|made| {
+            let scans = made.exchanges.iter().filter(|sent| sent.command == "SCAN");
+            Some((scans.map(|sent| sent.sent_us).max()?, made.host()?.to_owned()))
+        });
+        let (_, host) = last.max()?;
+        self.cluster.servers.iter().position(|server| address(server.name(), &self.viewer) == host)
+    }
+
     /// Returns whether something has happened.
     async fn change(&self, change: Change, rng: &mut Rng) -> bool {
         match change {
             Change::Restart => rng.pick(&self.cluster.servers).restart(Duration::from_millis(1)).await,
             Change::Failover => rng.pick(&self.cluster.servers).fail_over(),
-            Change::Move | Change::Begin => {
-                let from = usize::from(rng.happens(500));
+            Change::Move | Change::Begin | Change::TakeBack => {
+                let other = usize::from(rng.happens(500));
+                let from = self.scanned().filter(|_| change == Change::TakeBack).unwrap_or(other);
                 let slots = self.stored().into_iter().map(|key| slot(format!("{}:{key}", self.namespace).as_bytes()));
                 let slots: BTreeSet<_> = slots.filter(|slot| self.cluster.owner(*slot) == from).collect();
                 let moved: Vec<_> = slots.into_iter().filter(|_| rng.happens(100)).collect();

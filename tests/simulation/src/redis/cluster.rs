@@ -193,6 +193,22 @@ impl Cluster {
         lock(&self.slots).moving.insert(slot, to);
     }
 
+    /// Takes back the moves of slots whose server is one of these.
+    pub fn take_back_moves(&self, is_of: impl Fn(usize) -> bool) {
+        let slots = lock(&self.slots).moving.clone();
+        for (slot, to) in slots {
+            let from = self.owner(slot);
+            if !is_of(from) {
+                continue;
+            }
+            event(|| format!("FAULT the move of slot {slot} is taken back"));
+            for key in self.servers[to].keys(|key| self::slot(key) == slot) {
+                self.servers[to].move_key(&key, &self.servers[from]);
+            }
+            lock(&self.slots).moving.remove(&slot);
+        }
+    }
+
     /// Moves the next key of the slot. Returns `false` if there was none, and the slot has moved.
     pub fn step_move(&self, slot: u16) -> bool {
         let (from, to) = {

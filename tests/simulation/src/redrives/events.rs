@@ -99,26 +99,29 @@ async fn add_letters(queues: Arc<Queues>, letters: Arc<Mutex<Vec<Letter>>>, mut 
 async fn fail_again(queues: Arc<Queues>, letters: Arc<Mutex<Vec<Letter>>>, mut rng: Rng) {
     loop {
         sleep(rng.ms(100..1000)).await;
-        for received in queues.payments.receive(10) {
-            queues.payments.delete(&received.receipt_handle).expect("it was just received");
-            let before = lock(&letters).iter().find(|letter| letter.body == received.body).cloned();
-            let Some(before) = before.filter(|_| rng.happens(500)) else { continue };
-            let json = serde_json::to_value(&received).expect("it is JSON");
-            let attributes = json["messageAttributes"].as_object().into_iter().flatten();
-            let text = |value: &Value| value["stringValue"].as_str().unwrap_or_default().to_owned();
-            let mut again = Letter {
-                original_id: received.message_id,
-                origin: if before.origin == Origin::RedrivePolicy { Origin::Function } else { before.origin },
-                outcome: "FAILED_PERMANENTLY",
-                attributes: attributes.map(|(name, value)| (name.clone(), text(value))).collect(),
-                arrival: Arrival::Again,
-                ..before
-            };
-            if again.attributes.len() >= ATTRIBUTES {
-                again.origin = Origin::Unknown;
+        for queue in [&queues.payments, &queues.other] {
+            for received in queue.receive(10) {
+                queue.delete(&received.receipt_handle).expect("it was just received");
+                let json = serde_json::to_value(&received).expect("it is JSON");
+                let trace = json["attributes"]["AWSTraceHeader"].as_str();
+                let before = lock(&letters).iter().find(|letter| letter.is_of(&received.body, trace)).cloned();
+                let Some(before) = before.filter(|_| rng.happens(500)) else { continue };
+                let attributes = json["messageAttributes"].as_object().into_iter().flatten();
+                let text = |value: &Value| value["stringValue"].as_str().unwrap_or_default().to_owned();
+                let mut again = Letter {
+                    original_id: received.message_id,
+                    origin: if before.origin == Origin::RedrivePolicy { Origin::Function } else { before.origin },
+                    outcome: "FAILED_PERMANENTLY",
+                    attributes: attributes.map(|(name, value)| (name.clone(), text(value))).collect(),
+                    arrival: Arrival::Again,
+                    ..before
+                };
+                if again.attributes.len() >= ATTRIBUTES {
+                    again.origin = Origin::Unknown;
+                }
+                queues.put(&mut again);
+                lock(&letters).push(again);
             }
-            queues.put(&mut again);
-            lock(&letters).push(again);
         }
     }
 }

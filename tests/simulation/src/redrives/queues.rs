@@ -123,11 +123,16 @@ impl Queues {
         [&self.payments, &self.refunds, &self.dead, &self.other].map(Queue::clone).to_vec()
     }
 
-    /// Adds letters, seconds apart.
+    /// Adds letters, seconds apart. Some are equal to an earlier one without a description.
     pub async fn fill(&self, rng: &mut Rng) -> Vec<Letter> {
-        let mut letters = Vec::new();
+        let mut letters: Vec<Letter> = Vec::new();
         for number in 0..*rng.pick(&[0, 3, 15, 30, 30]) {
-            letters.push(self.add(number, Arrival::BeforeRun, rng));
+            let other = letters.iter().find(|letter| letter.origin == Origin::Unknown);
+            let letter = match other.filter(|_| rng.happens(200)) {
+                Some(other) => self.add_equal(other, number),
+                None => self.add(number, Arrival::BeforeRun, rng),
+            };
+            letters.push(letter);
             sleep(Duration::from_secs(rng.draw(0..3))).await;
         }
         letters
@@ -182,6 +187,17 @@ impl Queues {
             trace: rng.happens(300).then(|| "Root=1-5759e988-bd862e3fe1be46a994272793".to_owned()),
             sent_ms: 0,
             arrival,
+        };
+        self.put(&mut letter);
+        letter
+    }
+
+    /// Adds a letter without a description that has the body and the attributes of this one, and a trace of its own.
+    fn add_equal(&self, other: &Letter, number: u64) -> Letter {
+        let mut letter = Letter {
+            original_id: format!("original-{number}"),
+            trace: Some(format!("Root=1-5759e988-{number:024x}")),
+            ..other.clone()
         };
         self.put(&mut letter);
         letter
@@ -285,6 +301,11 @@ impl Letter {
             Origin::Function | Origin::RedrivePolicy => self.key.clone(),
             Origin::Unparsable | Origin::Unknown => keys.find(&self.body, &self.attributes, None),
         }
+    }
+
+    /// Whether its message has this body and this trace. No other letter has both, except one that comes again.
+    pub fn is_of(&self, body: &str, trace: Option<&str>) -> bool {
+        self.body == body && self.trace.as_deref() == trace
     }
 
     /// Its messageId in the queue that it came from, if the program knows it.

@@ -39,6 +39,9 @@ impl Truth<'_> {
         if run.has_ended {
             return vec![Expected::Failed(Class::Uncertain, ENDED)];
         }
+        if plan.fails_in_silence() {
+            return vec![Expected::Failed(Class::Uncertain, "did not say")];
+        }
         let class = match returned {
             Err(failed) => failed.class,
             Ok(_) => match (plan.case, plan.at_commit) {

@@ -61,6 +61,9 @@ impl Truth<'_> {
         if !tells {
             return Some(format!("its effect is {}committed", if is_committed { "" } else { "not " }));
         }
+        if self.waits_in_silence(call, run) {
+            return Some("it waited too long for a reply that changes nothing".to_owned());
+        }
         // The time may be over before the last reply.
         let is_late = call.ended() + SLACK + 2 * MARGIN >= call.ends;
         if is_late || self.is_disturbed(call, &ANY) && !matches!(call.plan.at_commit, AtCommit::Crash { .. }) {
@@ -72,6 +75,14 @@ impl Truth<'_> {
         let expected = self.expected(call, run);
         let is_right = expected.iter().any(|expected| self.is_told(*expected, call, run));
         (!is_right).then(|| format!("after its run it should be told {expected:?}"))
+    }
+
+    /// Whether it waited longer than the timeout for a silent server after its work had failed.
+    fn waits_in_silence(&self, call: &Call, run: &RunSeen) -> bool {
+        let timeout = KINDS.get(call.caller).map_or(Duration::from_secs(1), |kind| kind.timeout);
+        call.plan.fails_in_silence()
+            && run.ended.is_some_and(|ended| call.ended() > ended + timeout + SLACK)
+            && !self.is_disturbed(call, &ANY)
     }
 
     /// Whether its work ended as its plan says.

@@ -135,7 +135,7 @@ fn loses(call: &Call) -> bool {
                 AtCommit::Lost { .. } | AtCommit::Silent | AtCommit::Crash { .. } | AtCommit::Unchecked
             )
             || matches!(plan.at_commit, AtCommit::Fails(code) if of_connection(code))
-            || matches!(plan.on_failure, OnFailure::LostReply | OnFailure::SessionEnds));
+            || matches!(plan.on_failure, OnFailure::LostReply | OnFailure::SessionEnds | OnFailure::Silent));
     // A cleanup had little time for a new connection, which it takes a tenth of.
     let cleans_up = plan.what == What::Attempt && plan.time < Duration::from_millis(1500);
     // The rollback has no time, or the wait for a lock ended at the deadline.
@@ -147,8 +147,10 @@ fn has_limits(session: &SessionSeen, call: &Call, at: Instant, timeout: Duration
     let (rounded, longest) = (Duration::from_millis(2), call.ends - call.begun);
     let shortest = call.ends.saturating_duration_since(at).saturating_sub(rounded);
     let is_left = |limit: Duration| limit <= longest && limit >= shortest;
+    // A wait with a limit of 0 does not end.
     let is_lock = |limit: Duration| {
-        limit <= timeout.min(longest.saturating_sub(MARGINS)).max(rounded)
+        !limit.is_zero()
+            && limit <= timeout.min(longest.saturating_sub(MARGINS)).max(rounded)
             && limit >= timeout.min(shortest.saturating_sub(MARGINS))
     };
     is_left(session.statement_timeout)

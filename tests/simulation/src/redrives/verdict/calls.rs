@@ -46,9 +46,9 @@ impl<'a> Calls<'a> {
             found
         };
         let sent = |call: &'a HostCall| {
-            let of_body = |letter: &&Letter| call.input["MessageBody"] == *letter.body;
-            // A letter that comes again has the same body.
-            run.letters.iter().find(of_body)
+            let body = call.input["MessageBody"].as_str().unwrap_or_default();
+            // A letter that comes again has the same body and trace.
+            run.letters.iter().find(|letter| letter.is_of(body, trace(&call.input)))
         };
         let sends = of("SendMessage", &sent);
         let deletes = of("DeleteMessage", &|call| handles.get(call.input["ReceiptHandle"].as_str()?).copied());
@@ -183,8 +183,7 @@ fn wrong_message(run: &Run, queues: &Queues, letter: &Letter, input: &Value) -> 
         return fault("sent to another queue");
     }
     let deduplication_id = queue.settings().is_fifo().then_some(letter.id.as_str());
-    let trace = input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"].as_str();
-    let ids = [input["MessageGroupId"].as_str(), input["MessageDeduplicationId"].as_str(), trace];
+    let ids = [input["MessageGroupId"].as_str(), input["MessageDeduplicationId"].as_str(), trace(input)];
     if ids != [letter.group_in(queue), deduplication_id, letter.trace.as_deref()] {
         return fault("another group, deduplicationId or trace");
     }
@@ -210,11 +209,36 @@ fn wrong_message(run: &Run, queues: &Queues, letter: &Letter, input: &Value) -> 
     (can_keep && key(&attributes) != letter.key).then(|| format!("its key is lost: {letter:?}, {input}"))
 }
 
+/// The trace of a message that is sent.
+fn trace(input: &Value) -> Option<&str> {
+    input["MessageSystemAttributes"]["AWSTraceHeader"]["StringValue"].as_str()
+}
+
 /// The attributes of a message that is sent.
 pub(super) fn attributes(input: &Value) -> BTreeMap<String, String> {
     let attributes = input["MessageAttributes"].as_object().into_iter().flatten();
     let text = |value: &Value| value["StringValue"].as_str().unwrap_or_default().to_owned();
     attributes.map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+/// Most letters that may be lost: those whose visibility timeouts could not be extended since they were last received.
+pub(super) fn lost(run: &Run) -> u64 {
+    let none = Value::Null;
+    let (mut last, mut failed) = (HashMap::new(), HashSet::new());
+    for call in &run.calls {
+        let output = call.effect.as_ref().map_or(&none, |(_, output)| output);
+        for message in output["Messages"].as_array().into_iter().flatten() {
+            last.insert(message["MessageId"].as_str(), message["ReceiptHandle"].as_str());
+        }
+        let is_changed = |entry: &Value| {
+            let mut successful = output["Successful"].as_array().into_iter().flatten();
+            successful.any(|success| success["Id"] == entry["Id"])
+        };
+        let entries = call.input["Entries"].as_array().into_iter().flatten();
+        let unchanged = entries.filter(|entry| entry["VisibilityTimeout"] != 0 && !is_changed(entry));
+        failed.extend(unchanged.map(|entry| entry["ReceiptHandle"].as_str()));
+    }
+    last.values().filter(|handle| failed.contains(*handle)).count() as u64
 }
 
 /// In a FIFO queue, the letters of a group are sent in their order, and none after one that was not accepted, or that came

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use idempotent_sqs_ops::letters::CommandOutput;
 use serde_json::{Value, json};
 
-use super::calls::{Calls, attributes};
+use super::calls::{Calls, attributes, lost};
 use crate::redrives::command::{Run, Verb};
 use crate::redrives::events::Events;
 use crate::redrives::host::{HostCall, Reply};
@@ -18,6 +18,7 @@ pub(super) fn faults(run: &Run, queues: &Queues, calls: &Calls<'_>, output: &Com
         Verb::Redrive | Verb::Delete => wrong_report(run, queues, calls, output),
     };
     wrong.extend(wrong_end(run, queues, output));
+    wrong.extend(wrong_lost(run, output));
     wrong.extend(wrong_remainder(run, output));
     wrong
 }
@@ -40,6 +41,15 @@ fn wrong_end(run: &Run, queues: &Queues, output: &CommandOutput) -> Option<Strin
     let is_limited = run.command.limit.is_some() || run.command.verb == Verb::Show;
     let is_complete = is_fifo || is_limited || json["complete"] == true;
     (!is_complete).then(|| format!("it does not say that it has all letters: {json}"))
+}
+
+/// Whether it says that letters are lost which it has received again.
+fn wrong_lost(run: &Run, output: &CommandOutput) -> Option<String> {
+    let Events { rates, interrupted_after, .. } = run.events;
+    // Otherwise calls may have taken effect too late, or without their replies.
+    let is_known = rates.faults == 0 && interrupted_after.is_none();
+    let (most, json) = (lost(run), &output.json);
+    (is_known && json["lost"].as_u64() > Some(most)).then(|| format!("at most {most} letters are lost: {json}"))
 }
 
 /// Whether there are fewer letters in its lines and its notes than there were in the queue.
