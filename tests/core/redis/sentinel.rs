@@ -229,3 +229,54 @@ fn a_sentinel_url_has_no_cluster_protocol() {
     let error = RedisStore::new(&with!(settings, cluster = true)).unwrap_err().to_string();
     assert!(error.contains("turn the cluster protocol off") && !error.contains("PASSWORD"), "{error}");
 }
+
+/// Starts a sentinel that names a primary with its epoch, and another one from the second request of a connection on.
+/// Returns its port.
+async fn sentinel_that_names(known: [(u64, u16); 2]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut bytes, mut asked) = ([0; 4096], 0);
+                while let Ok(length @ 1..) = stream.read(&mut bytes).await {
+                    let request = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                    let (epoch, primary) = known[asked.min(1)];
+                    let (epoch, primary) = (epoch.to_string(), primary.to_string());
+                    // Each command is an array.
+                    let replies = request.split('*').skip(1).map(|command| match command {
+                        _ if command.contains("GET-MASTER-ADDR-BY-NAME") => array(["127.0.0.1", &primary]),
+                        _ if command.contains("MASTER") => array(["config-epoch", &epoch]),
+                        _ => "+OK\r\n".to_owned(),
+                    });
+                    let replies: String = replies.collect();
+                    asked += usize::from(request.contains("SENTINEL"));
+                    stream.write_all(replies.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A reply of two texts.
+fn array(texts: [&str; 2]) -> String {
+    texts.iter().fold("*2\r\n".to_owned(), |reply, text| format!("{reply}${}\r\n{text}\r\n", text.len()))
+}
+
+#[tokio::test]
+async fn a_failover_while_a_sentinel_is_asked_does_not_make_the_old_primary_the_newest() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let slow = Front::to(new.port()).await;
+    // The old primary would be connected first.
+    slow.delay_replies(Duration::from_millis(30));
+    let switching = sentinel_that_names([(9, old.port()), (10, slow.port)]).await;
+    let current = sentinel_that_names([(10, slow.port); 2]).await;
+    let store = on(&format!("redis+sentinel://127.0.0.1:{switching},127.0.0.1:{current}/payments"));
+    acquired(&store, attempt("pay_1")).await;
+    let [in_old, in_new]: [bool; 2] = [
+        old.connection().await.exists("payments:pay_1").await.unwrap(),
+        new.connection().await.exists("payments:pay_1").await.unwrap(),
+    ];
+    assert_eq!((in_old, in_new), (false, true));
+}

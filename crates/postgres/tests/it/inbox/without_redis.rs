@@ -167,6 +167,28 @@ async fn attempts_without_redis_do_not_change_the_number_of_the_others() {
 }
 
 #[tokio::test]
+async fn a_mismatch_without_redis_does_not_change_the_number_of_attempts() {
+    let (base, store) = (base().await, Arc::new(FaultyStore::new(MemoryStore::default())));
+    let fails = Pay { fails: Some(|| WorkError::retryable("not now")), ..Pay::default() };
+    let (fails, inbox) = (inbox(fails, database(&base.url())), inbox(Pay::default(), database(&base.url())));
+    let idempotency = on(OptionalStore::new(Arc::clone(&store), OutagePolicy::Proceed));
+    let other = delivery("pay_1").fingerprint(Fingerprint::of(b"99.00 EUR"));
+    for attempt in 1..=2 {
+        let report = idempotency.run(&other, &fails, &Message::default()).await.unwrap();
+        assert_eq!(report.attempts, Some(attempt));
+    }
+    run(&out_of_reach(OutagePolicy::Proceed), &inbox).await;
+    // The acquire is executed, and its reply is lost.
+    store.next(StoreCall::Acquire, Fault::ReplyLost);
+    for attempts in [None, Some(3)] {
+        let report = idempotency.run(&other, &inbox, &Message::default()).await.unwrap();
+        assert!(matches!(report.outcome, Outcome::Mismatch), "{report:?}");
+        assert_eq!(report.attempts.filter(|_| attempts.is_some()), attempts);
+    }
+    assert_eq!(base.count(EFFECTS).await, 1);
+}
+
+#[tokio::test]
 async fn a_failure_does_not_wait_for_an_unavailable_store() {
     type IsOutcome = fn(&Outcome) -> bool;
     let base = base().await;
