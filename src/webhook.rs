@@ -66,8 +66,8 @@ impl fmt::Debug for WebhookSettings {
 /// | response | outcome |
 /// |---|---|
 /// | 2xx | done; the body is the result, unless it is incomplete or too large |
-/// | 429, 503; no connection | [`WorkError::unavailable`]; `Retry-After` sets the delay |
-/// | 409, 425 | [`WorkError::busy`]; `Retry-After` sets the delay |
+/// | 429, 503; no connection | [`WorkError::unavailable`]; `Retry-After` sets the delay, within its limits |
+/// | 409, 425 | [`WorkError::busy`]; `Retry-After` sets the delay, within its limits |
 /// | 3xx (never followed), any other 4xx except 408 | [`WorkError::permanent`] |
 /// | any other response, or none after the request was sent | [`WorkError::uncertain`] |
 ///

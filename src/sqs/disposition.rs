@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::message::Message;
-use crate::idempotency::{Decision, LONGEST_BACKOFF, backoff, random};
+use crate::idempotency::{Decision, Outcome, Report, WorkErrorKind, backoff, random};
 
 /// Longest visibility timeout that is asked for. SQS accepts at most 12 hours counted from the receive, and refuses a
 /// longer one. Up to 20 minutes of them may have passed: the batching window has up to 5, and an invocation up to 15.
@@ -12,11 +12,11 @@ use crate::idempotency::{Decision, LONGEST_BACKOFF, backoff, random};
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html>
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
-/// For how long after its first receive a message may wait for longer than the longest backoff. 1000 receives, the
-/// maximum of SQS before it moves a message to the dead-letter queue, take eight days by the backoff. So they end
-/// before SQS deletes the message at the end of its retention, which is 14 days at most, also if each run takes
-/// minutes: <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
-const LONG_DELAYS_LAST: Duration = Duration::from_hours(48);
+/// For how long after its first receive a message may wait for longer than the [`backoff`], if its work asks for it.
+/// After that, 1000 receives, the maximum of SQS before it moves a message to the dead-letter queue, take eight days and
+/// the time of the invocations. So they end before SQS deletes the message at the end of its retention, 14 days at most:
+/// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-queues.html>
+const LONG_WAITS_END: Duration = Duration::from_hours(48);
 
 /// Mean difference of the delay of an in-batch duplicate from that of the message that ran. The actual one is 50 to
 /// 150 % of it.
@@ -37,13 +37,13 @@ pub enum Disposition {
 }
 
 impl Disposition {
-    /// Converts the decision to SQS. A message that cannot succeed is redelivered with a backoff until the redrive
-    /// policy moves it to the dead-letter queue.
-    pub(super) fn of(decision: Decision, message: &Message) -> Self {
-        match decision {
+    /// Converts the decision on this report to SQS. A message that cannot succeed is redelivered with a backoff until
+    /// the redrive policy moves it to the dead-letter queue.
+    pub(super) fn of(report: &Report, message: &Message) -> Self {
+        match report.decision(message.receive_count.unwrap_or(1)) {
             Decision::Ack => Self::Done,
-            Decision::Retry { after: Some(after) } if after > LONGEST_BACKOFF && is_old(message) => {
-                Self::back_off(message)
+            Decision::Retry { after: Some(after) } if is_requested(report) && ends_late(after, message) => {
+                Self::redeliver(after.min(backoff(u32::MAX)))
             }
             Decision::Retry { after: Some(after) } => Self::redeliver(after),
             Decision::Retry { after: None } => Self::Redeliver { after: None },
@@ -77,9 +77,18 @@ impl Disposition {
     }
 }
 
-/// Whether the message was first received longer ago than [`LONG_DELAYS_LAST`].
-fn is_old(message: &Message) -> bool {
+/// Whether the work asked for the delay.
+fn is_requested(report: &Report) -> bool {
+    use WorkErrorKind::{Busy, Retryable, Unavailable};
+    let (Outcome::Failed { error, .. } | Outcome::Unavailable { error }) = &report.outcome else { return false };
+    matches!(error.kind(), Retryable { after: Some(_) } | Unavailable { after: Some(_) } | Busy { after: Some(_) })
+}
+
+/// Whether the delay ends later than [`LONG_WAITS_END`] after the first receive.
+fn ends_late(after: Duration, message: &Message) -> bool {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let first_receive = message.first_receive_ms.map(Duration::from_millis);
-    first_receive.is_some_and(|first_receive| since_1970.saturating_sub(first_receive) > LONG_DELAYS_LAST)
+    first_receive.is_some_and(|first_receive| {
+        since_1970.saturating_sub(first_receive).saturating_add(after.min(MAX_DELAY)) > LONG_WAITS_END
+    })
 }

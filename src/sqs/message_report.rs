@@ -53,7 +53,7 @@ impl MessageReport {
             Some(_) if !has_payload => Some(DeadLetterOutcome::Unreadable),
             outcome => outcome,
         };
-        let disposition = Disposition::of(report.decision(message.receive_count.unwrap_or(1)), message);
+        let disposition = Disposition::of(&report, message);
         let acquired = match report.fence {
             // The deadline passed before the acquire.
             None if matches!(report.outcome, Outcome::NotStarted) => MessageOutcome::NotProcessed,

@@ -31,7 +31,8 @@
 //! # Time
 //! All waits use tokio's clock. If it is paused (`start_paused`, of tokio's feature `test-util`), waits take no
 //! real time. Do not pause it in tests with real connections: a paused clock advances when all tasks are idle,
-//! including tasks that wait for a server.
+//! including tasks that wait for a server. Delays by the age of a message do not depend on it: the library compares the
+//! first receive with the time of the system.
 //!
 //! # Randomness
 //! A random choice for a message depends on the seed, on the place of the message in the order of arrival, and on the

@@ -1,11 +1,12 @@
 //! When a message is redelivered: after a lease, a backoff or a delay that the work requests.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
 
 use super::{TIME, batch, delay, many, message, outcomes, run, settings};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
-use idempotent_sqs::idempotency::{Idempotency, Policy};
+use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Idempotency, Key, Policy, Store};
 use idempotent_sqs::sqs::{Batch, FingerprintSource, Message};
 use idempotent_sqs::stores::MemoryStore;
 use idempotent_sqs::{Claim, WorkError, work_fn};
@@ -68,26 +69,51 @@ async fn a_retry_delay_of_the_work_is_limited_to_the_range_of_sqs() {
 #[tokio::test]
 async fn two_days_after_its_first_receive_a_message_waits_for_15_minutes_at_most() {
     const LONG: Duration = Duration::from_hours(3);
-    const STEP: Duration = Duration::from_secs(900);
+    const LIMITED: RangeInclusive<Duration> = Duration::from_secs(450)..=Duration::from_secs(900);
     let errors: [fn() -> WorkError; 3] = [
         || WorkError::retryable_after("refused", LONG),
         || WorkError::unavailable_after("overloaded", LONG),
         || WorkError::busy_after("in use", LONG),
     ];
-    let old = |hours| Some(since_1970_ms(SystemTime::now() - Duration::from_hours(hours)));
+    let received = |hours| Some(since_1970_ms(SystemTime::now() - Duration::from_hours(hours)));
     for error in errors {
         let work = work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error()) });
-        for (first_receive_ms, waits) in [(old(47), LONG..=LONG), (old(49), STEP / 2..=STEP), (None, LONG..=LONG)] {
-            let message = with!(message("m", "pay_1"), first_receive_ms = first_receive_ms, receive_count = Some(300));
+        for (first_receive_ms, waits) in [
+            (received(44), LONG..=LONG),
+            // It would end after two days.
+            (received(46), LIMITED),
+            (received(300), LIMITED),
+            (None, LONG..=LONG),
+        ] {
+            // Few receives, because the waits were long.
+            let message = with!(message("m", "pay_1"), first_receive_ms = first_receive_ms, receive_count = Some(5));
             let reports = run(&batch(&MemoryStore::default(), &work), &[message]).await;
             assert!(waits.contains(&delay(&reports[0])), "{first_receive_ms:?}: {reports:?}");
         }
     }
-    // A delay that is not longer is as requested.
-    let asked = Action::FailRetryableAfter(Duration::from_secs(30));
-    let message = with!(message("m", "pay_1"), first_receive_ms = old(300), receive_count = Some(300));
-    let reports = run(&batch(&MemoryStore::default(), &ScriptedWork::always(asked)), &[message]).await;
-    assert_eq!(delay(&reports[0]), Duration::from_secs(30));
+}
+
+/// A shorter delay, the backoff, and the wait for a lease.
+#[tokio::test]
+async fn other_waits_of_an_old_message_are_as_those_of_any_other() {
+    let old = |message: Message| {
+        let hours = Duration::from_hours(300);
+        with!(message, first_receive_ms = Some(since_1970_ms(SystemTime::now() - hours)), receive_count = Some(2))
+    };
+    for (action, waits) in
+        [(Action::FailRetryableAfter(Duration::from_secs(30)), 30..=30), (Action::FailUnavailable, 2..=4)]
+    {
+        let work = ScriptedWork::always(action);
+        let reports = run(&batch(&MemoryStore::default(), &work), &[old(message("m", "pay_1"))]).await;
+        assert!(waits.contains(&delay(&reports[0]).as_secs()), "{reports:?}");
+    }
+    let store = MemoryStore::default();
+    let held = with!(AcquireRequest::new(Key::new("pay_1").unwrap()), lease = Duration::from_hours(1));
+    assert!(matches!(store.acquire(held).await, Ok(Acquire::Acquired(_))));
+    let work = ScriptedWork::always(Action::Hang);
+    let reports = run(&batch(&store, &work), &[old(message("m", "pay_1"))]).await;
+    assert_eq!(outcomes(&reports), ["CONFLICT"]);
+    assert!(delay(&reports[0]) > Duration::from_mins(59), "{reports:?}");
 }
 
 fn since_1970_ms(time: SystemTime) -> u64 {

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use harness::lines;
 use history::{Rng, backoff_s};
+use idempotent_sqs::lambda::Handler;
 use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, Visibility};
 use idempotent_sqs::{Claim, Deadline, Idempotency, MemoryStore, Policy, WorkError, work_fn};
-use idempotent_sqs_testing::{Queue, QueueSettings};
+use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, MessageState, Queue, QueueSettings};
 use tokio::time::{Instant, sleep};
 
 use crate::lock;
@@ -66,17 +67,21 @@ pub async fn change_visibility(seed: u64) -> Vec<String> {
             wrong.push(format!("{refused} changes were refused: {warnings:?}"));
         }
     }
+    if seed.is_multiple_of(4) {
+        wrong.extend(wrong_end(seed, rng).await);
+    }
     for _ in 0..DELAYS {
         wrong.extend(wrong_delay(rng).await);
     }
     wrong
 }
 
-/// What is wrong with the delay of a message that was first received hours ago, and whose work asks for one: two days
-/// after the first receive, 15 minutes are the longest (docs/failures.md).
+/// What is wrong with the delay of a message that was first received hours ago, and whose work asks for one: it is
+/// limited if it would end later than two days after the first receive (docs/failures.md).
 async fn wrong_delay(rng: &mut Rng) -> Option<String> {
-    let (hours, minutes, receives) = (rng.draw(0..300), rng.draw(1..60), rng.draw(1..1000));
-    let after = *rng.pick(&[0, 30, 899, 900, 901, 3600, 20_000]);
+    let (age_s, receives) = (rng.draw(0..300) * HOUR_S + rng.draw(1..60) * 60 + 17, rng.draw(1..1000));
+    let asked_s = *rng.pick(&[0, 30, 899, 900, 901, 3600, 20_000, 50_000]);
+    let is_known = rng.happens(900);
     let errors: [fn(Duration) -> WorkError; 3] = [
         |after| WorkError::retryable_after("refused", after),
         |after| WorkError::unavailable_after("overloaded", after),
@@ -85,27 +90,52 @@ async fn wrong_delay(rng: &mut Rng) -> Option<String> {
     let kind = rng.draw(0..3);
     let error = errors[usize::try_from(kind).unwrap_or_default()];
     let work =
-        work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error(Duration::from_secs(after))) });
-    let first_receive = SystemTime::now() - Duration::from_secs((hours * 60 + minutes) * 60);
+        work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error(Duration::from_secs(asked_s))) });
+    let first_receive = SystemTime::now() - Duration::from_secs(age_s);
     let since_1970 = first_receive.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut message = Message::new("m1", "a payment");
     message.receive_count = u32::try_from(receives).ok();
-    message.first_receive_ms = u64::try_from(since_1970.as_millis()).ok();
+    message.first_receive_ms = u64::try_from(since_1970.as_millis()).ok().filter(|_| is_known);
     let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
     let batch = Batch::new(idempotency, work, BatchSettings::default());
     let deadline = Deadline::within(Duration::from_secs(10));
     let reports = batch.run(std::slice::from_ref(&message), deadline).await.expect("the store is in memory");
     let (least, most) = backoff_s(message.receive_count.unwrap_or_default()).into_inner();
-    let expected = match kind {
-        _ if after > 900 && hours >= 48 => least..=most,
-        0 => after.max(1)..=after.max(1),
-        _ => after.max(least)..=after.max(most),
-    };
-    let Disposition::Redeliver { after: Some(given) } = reports[0].disposition else {
+    let (mut from_s, mut to_s) =
+        if kind == 0 { (asked_s.max(1), asked_s.max(1)) } else { (asked_s.max(least), asked_s.max(most)) };
+    if is_known && age_s + asked_s.min(42_000) > 48 * HOUR_S {
+        (from_s, to_s) = (from_s.min(450), to_s.min(900));
+    }
+    let Disposition::Redeliver { after: Some(after) } = reports[0].disposition else {
         return Some(format!("a message that failed has no delay: {reports:?}"));
     };
-    let is_right = (Duration::from_secs(*expected.start())..=Duration::from_secs(*expected.end())).contains(&given);
-    (!is_right).then(|| format!("{given:?}, {hours} h after receive 1 of {receives}, not {expected:?}"))
+    let expected = Duration::from_secs(from_s.min(42_000))..=Duration::from_secs(to_s.min(42_000));
+    let is_right = expected.contains(&after);
+    (!is_right).then(|| format!("{after:?}, {age_s} s after receive 1 of {receives}, not {expected:?}"))
+}
+
+/// What is wrong with the end of a message whose receiver always asks for a long delay: SQS must move it to the
+/// dead-letter queue, and not delete it at the end of its retention.
+async fn wrong_end(seed: u64, rng: &mut Rng) -> Option<String> {
+    const RETENTION: Duration = Duration::from_hours(14 * 24);
+    let settings =
+        |name: &str| QueueSettings { name: name.to_owned(), retention: RETENTION, ..QueueSettings::default() };
+    let letters = Queue::new(settings("refused-letters"), seed);
+    let dead_letter = Some(DeadLetter { queue: letters, max_receive_count: 1000 });
+    let queue = Queue::new(QueueSettings { dead_letter, ..settings("refused") }, seed);
+    queue.send("a payment").expect("SQS accepts this message");
+    let (after, takes) = (Duration::from_secs(rng.draw(900..50_000)), rng.ms(0..25_000));
+    let work = work_fn(move |_: &Claim, _: &Message| async move {
+        sleep(takes).await;
+        Err::<Vec<u8>, _>(WorkError::busy_after("in use", after))
+    });
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let handler = Handler::new(Batch::new(idempotency, work, BatchSettings::default()), Some(queue.visibility()));
+    let settings = MappingSettings { function_timeout: Duration::from_secs(30), ..MappingSettings::default() };
+    Mapping::new(&queue, settings).drain(&handler).await;
+    let state = queue.history().swap_remove(0).state;
+    let is_right = state == MessageState::Queue("refused-letters".to_owned());
+    (!is_right).then(|| format!("a message that is refused for {after:?}, after {takes:?}: {state:?}"))
 }
 
 fn queue(seed: u64) -> Queue {
