@@ -7,10 +7,10 @@ use http::request::Parts;
 use idempotent_sqs::Fingerprint;
 use percent_encoding::percent_decode_str;
 
-/// The fingerprint of a request: method, path, query, content type and body.
+/// The fingerprint of a request: method, path, query, content type, content encoding and body.
 ///
-/// The parameters of the query are sorted by their decoded names. A JSON body is compared by value, with exact numbers,
-/// any other body byte by byte.
+/// The parameters of the query are sorted by their decoded names. A JSON body without a content encoding is compared by
+/// value, with exact numbers, any other body byte by byte.
 pub(crate) fn of(parts: &Parts, body: &[u8]) -> Fingerprint {
     let media_type = MediaType::of(parts);
     let mut content = Vec::new();

@@ -27,9 +27,12 @@ use crate::own_records::HttpAnswer;
 const REQUESTS: usize = 30;
 const WAITS: usize = 3;
 
-/// Defaults of `store_timeout` and `timeout`, and how long a row is read.
+/// Defaults of `store_timeout` and `timeout`.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time of a run without the second that is reserved for the record, and how long a row is read.
+const WORK_TIME: Duration = Duration::from_secs(29);
 const READ: Duration = Duration::from_secs(5);
 
 /// A request that waits sees the end of the other one as late as this.
@@ -77,9 +80,15 @@ struct Case {
     leaves: Option<Duration>,
 }
 
-/// An answer: status, type of the problem, whether it is marked as replayed, and when it came.
+/// An answer.
 #[derive(Clone, Debug, PartialEq)]
-struct Answered(u16, Option<String>, bool, Duration);
+struct Answered {
+    status: u16,
+    /// The type of the problem.
+    problem: Option<String>,
+    is_replayed: bool,
+    at: Duration,
+}
 
 /// When the handler began and ended each time. All times are since the request.
 type Runs = Vec<(Duration, Option<Duration>)>;
@@ -137,10 +146,9 @@ impl Case {
         };
         // Some leave before the task has begun.
         let leaves = if rng.happens(150) { Duration::ZERO } else { rng.ms(0..9000) };
-        let answered = case.expected().answer.map(|answer| answer.3);
+        let answered = case.expected().answer.map(|answer| answer.at);
         // Else it is not known whether there is an answer.
         let is_clear = [answered, Some(STORE_TIMEOUT)].iter().flatten().all(|at| at.abs_diff(leaves) > TOLERANCE);
-        let is_clear = is_clear && (reply != Reply::Never || leaves > STORE_TIMEOUT);
         case.leaves = (rng.happens(500) && is_clear).then_some(leaves);
         case
     }
@@ -157,17 +165,17 @@ impl Case {
     /// What docs/http.md says.
     fn expected(&self) -> Shown {
         let (replied, has_answer) = self.replied();
-        // After its client has disconnected, a request waits for the store until its own timeout.
-        let waits = if self.leaves.is_some_and(|leaves| leaves < STORE_TIMEOUT) { TIMEOUT } else { STORE_TIMEOUT };
+        // After its client has disconnected, a request waits for the store until the end of its time.
+        let waits = if self.leaves.is_some_and(|leaves| leaves < STORE_TIMEOUT) { WORK_TIME } else { STORE_TIMEOUT };
         let is_in_time = replied < waits;
         let answer = |status: u16, problem: Option<&str>, is_replayed, at| {
-            let answer = Answered(status, problem.map(str::to_owned), is_replayed, at);
+            let answer = Answered { status, problem: problem.map(str::to_owned), is_replayed, at };
             Some(answer).filter(|_| self.leaves.is_none_or(|leaves| at < leaves))
         };
         let ran = |from: Duration| vec![(from, Some(from + self.takes))];
         let reads_row = self.is_endpoint && matches!(self.before, Before::OtherRequest | Before::Failure);
         let (read_ends, is_read) = (replied.saturating_add(self.reads.min(READ)), self.reads < READ);
-        let ends = if self.reply == Reply::Never { STORE_TIMEOUT } else { replied };
+        let ends = if self.reply == Reply::Never { waits } else { replied };
         let (answer, runs, drained) = if !is_in_time || !has_answer {
             let from = replied.min(waits);
             if self.runs_unprotected && !self.is_endpoint {
@@ -198,7 +206,7 @@ impl Case {
         // A key that was not used before is free again, unless the request ran under it.
         let retry_runs = self.before == Before::Nothing && !(is_in_time && has_answer);
         // A reply is not waited for beyond the time of the run.
-        let drained = [drained, if self.reply == Reply::Never { TIMEOUT } else { drained }];
+        let drained = [drained, if self.reply == Reply::Never { TIMEOUT.max(drained) } else { drained }];
         Shown { answer, runs, drained, retry_runs }
     }
 
@@ -223,7 +231,8 @@ impl Case {
         let body = if self.before == Before::Failure { REJECTED } else { "a payment" };
         let request = async {
             let answer = handler.answer(&layer, body).await;
-            Answered(answer.status, answer.problem, answer.is_replayed, begun.elapsed())
+            let HttpAnswer { status, problem, is_replayed, .. } = answer;
+            Answered { status, problem, is_replayed, at: begun.elapsed() }
         };
         let answer = match self.leaves {
             Some(leaves) => timeout(leaves, request).await.ok(),
@@ -270,10 +279,8 @@ impl Shown {
         let is_near = |a: Duration, b: Duration| a.abs_diff(b) < TOLERANCE;
         let is_answer = match (&self.answer, &other.answer) {
             (None, None) => true,
-            (Some(Answered(status, problem, is_replayed, at)), Some(expected)) => {
-                let Answered(other_status, other_problem, is_other_replayed, other_at) = expected;
-                (status, problem, is_replayed) == (other_status, other_problem, is_other_replayed)
-                    && is_near(*at, *other_at)
+            (Some(answer), Some(expected)) => {
+                is_near(answer.at, expected.at) && *answer == Answered { at: answer.at, ..expected.clone() }
             }
             _ => false,
         };

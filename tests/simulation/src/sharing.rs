@@ -237,7 +237,10 @@ impl Sharer {
             wrong.push(format!("by {refusal}: {:?}", burst.answers));
         }
         let own_us = burst.calls.iter().filter(|call| call.declares_keys).map(|call| call.sent_us).min();
-        let is_early = |made: &Connection| own_us.is_some_and(|own_us| made.dialled_us < own_us);
+        if own_us.is_none() {
+            wrong.push(format!("by {refusal}: no record made a call of its own"));
+        }
+        let is_early = |made: &Connection| Some(made.dialled_us) < own_us;
         let dialled = self.connections().skip(opened).filter(is_early);
         wrong.extend(dialled.map(|made| format!("by {refusal}: dialled although a node replied: {made:?}")));
         self.cluster.servers.iter().for_each(|server| server.refuse(None));

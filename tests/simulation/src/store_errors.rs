@@ -201,6 +201,7 @@ impl Case {
         let metrics = Metrics::new(MetricsSettings::new(METRICS_NAMESPACE, CONSUMER), || None);
         let handler = Handler::new(batch, visibility).with_metrics(metrics);
         lines::take();
+        deterministic::printed();
         let outcome = invocation.run(&handler).await;
         let failed = failed();
         let later = AcquireRequest::new(Key::new("pay_1").expect("it has a text"));

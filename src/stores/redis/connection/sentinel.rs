@@ -86,7 +86,7 @@ impl Sentinels {
     async fn ask(&self, sentinel: &ConnectionInfo) -> RedisResult<Option<Configuration>> {
         let mut connection = connect(sentinel.clone()).await?;
         // During a failover, the first command names the new primary as soon as it is promoted, and MASTER has its
-        // epoch. Both are one request: the sentinel executes them one after the other, with no failover between them.
+        // epoch. A sentinel that reads both commands at once executes them without a failover in between.
         let mut request = redis::pipe();
         for command in ["GET-MASTER-ADDR-BY-NAME", "MASTER"] {
             request.cmd("SENTINEL").arg(command).arg(&self.service.name);

@@ -2,6 +2,7 @@
 //! slots.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -32,17 +33,18 @@ enum Change {
 impl Scene {
     /// What is wrong with a scan of many records.
     pub(super) async fn scan(&self, rng: &mut Rng) -> Vec<String> {
-        let mut held = self.fill(rng).await;
-        let others = self.put_others();
-        let expected = self.stored();
         let change = match rng.draw(0..8) {
             0 => Some(Change::Restart),
             1 => Some(Change::Failover),
             2 | 3 if self.cluster.servers.len() > 1 => Some(Change::Move),
             4 if self.cluster.servers.len() > 1 => Some(Change::Begin),
-            5 if self.cluster.servers.len() > 1 => Some(Change::TakeBack),
+            5 | 6 if self.cluster.servers.len() > 1 => Some(Change::TakeBack),
             _ => None,
         };
+        // A move is taken back if the scan of its server takes several steps.
+        let takes_back = change == Some(Change::TakeBack);
+        let mut held = self.fill(if takes_back { 450..600 } else { 1..600 }, rng).await;
+        let (others, expected) = (self.put_others(), self.stored());
         let mut wrong = Vec::new();
         let stored: usize = self.cluster.servers.iter().map(|server| server.keys(|_| true).len()).sum();
         let keys = self.records.keys().await;
@@ -54,7 +56,7 @@ impl Scene {
             Err(error) => return vec![format!("not begun: {error}")],
         };
         let (mut found, mut not_records) = (BTreeSet::new(), 0);
-        let (changes_after, mut has_changed) = (rng.draw(0..4), false);
+        let (changes_after, mut has_changed) = (if takes_back { 1 } else { rng.draw(0..4) }, false);
         for step in 0.. {
             if step == changes_after
                 && !scan.is_finished()
@@ -62,8 +64,9 @@ impl Scene {
             {
                 has_changed = self.change(change, rng).await;
             }
-            if change == Some(Change::TakeBack) {
-                self.cluster.take_back_moves(|from| self.scanned() != Some(from));
+            if takes_back && has_changed {
+                let scanned = self.scanned();
+                self.cluster.take_back_moves(|from| scanned != Some(from));
             }
             let from = now();
             let page = match self.next(&mut scan, rng).await {
@@ -112,8 +115,8 @@ impl Scene {
     }
 
     /// Writes records. Returns the claims of some that are still held.
-    async fn fill(&self, rng: &mut Rng) -> Vec<Claim> {
-        let count = rng.draw(1..600);
+    async fn fill(&self, count: Range<u64>, rng: &mut Rng) -> Vec<Claim> {
+        let count = rng.draw(count);
         let mut fills: Vec<_> = (0..count).map(|number| (number, rng.fork())).collect();
         let claims = join_all(fills.iter_mut().map(async |(number, rng)| {
             let name = if rng.happens(20) { "long".repeat(60) + &number.to_string() } else { format!("pay_{number}") };
@@ -200,7 +203,9 @@ impl Scene {
                 let from = self.scanned().filter(|_| change == Change::TakeBack).unwrap_or(other);
                 let slots = self.stored().into_iter().map(|key| slot(format!("{}:{key}", self.namespace).as_bytes()));
                 let slots: BTreeSet<_> = slots.filter(|slot| self.cluster.owner(*slot) == from).collect();
-                let moved: Vec<_> = slots.into_iter().filter(|_| rng.happens(100)).collect();
+                // Few of many keys that come back have not been scanned.
+                let share = if change == Change::TakeBack { 600 } else { 100 };
+                let moved: Vec<_> = slots.into_iter().filter(|_| rng.happens(share)).collect();
                 for slot in &moved {
                     self.cluster.begin_move(*slot, 1 - from);
                     while self.cluster.step_move(*slot) && change == Change::Move {}

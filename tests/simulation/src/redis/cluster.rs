@@ -193,12 +193,12 @@ impl Cluster {
         lock(&self.slots).moving.insert(slot, to);
     }
 
-    /// Takes back the moves of slots whose server is one of these.
-    pub fn take_back_moves(&self, is_of: impl Fn(usize) -> bool) {
+    /// Takes back the moves of slots that are still those of such a server.
+    pub fn take_back_moves(&self, of_server: impl Fn(usize) -> bool) {
         let slots = lock(&self.slots).moving.clone();
         for (slot, to) in slots {
             let from = self.owner(slot);
-            if !is_of(from) {
+            if !of_server(from) {
                 continue;
             }
             event(|| format!("FAULT the move of slot {slot} is taken back"));

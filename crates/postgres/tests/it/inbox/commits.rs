@@ -244,5 +244,9 @@ async fn a_row_of_an_open_transaction_is_busy_even_just_before_the_deadline() {
     let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', '', 1, 1, 'done')";
     base.client.batch_execute(insert).await.unwrap();
     // The error of the lock timeout. Without one, there is none of the server before the time is over.
-    until(|| async { recorded(SECOND / 10).await.unwrap_err().to_string().contains("55P03") }).await;
+    until(|| async {
+        let error = recorded(SECOND / 10).await.unwrap_err();
+        matches!(error.kind(), WorkErrorKind::Busy { .. }) && error.to_string().contains("55P03")
+    })
+    .await;
 }

@@ -234,8 +234,9 @@ pub(super) fn lost(run: &Run) -> u64 {
             let mut successful = output["Successful"].as_array().into_iter().flatten();
             successful.any(|success| success["Id"] == entry["Id"])
         };
-        let entries = call.input["Entries"].as_array().into_iter().flatten();
-        let unchanged = entries.filter(|entry| entry["VisibilityTimeout"] != 0 && !is_changed(entry));
+        let entries = call.input["Entries"].as_array().filter(|_| call.action == "ChangeMessageVisibilityBatch");
+        let unchanged =
+            entries.into_iter().flatten().filter(|entry| entry["VisibilityTimeout"] != 0 && !is_changed(entry));
         failed.extend(unchanged.map(|entry| entry["ReceiptHandle"].as_str()));
     }
     last.values().filter(|handle| failed.contains(*handle)).count() as u64

@@ -43,7 +43,7 @@ fn wrong_end(run: &Run, queues: &Queues, output: &CommandOutput) -> Option<Strin
     (!is_complete).then(|| format!("it does not say that it has all letters: {json}"))
 }
 
-/// Whether it says that letters are lost which it has received again.
+/// Whether it says that more letters are lost than those that could not be kept hidden and were not received again.
 fn wrong_lost(run: &Run, output: &CommandOutput) -> Option<String> {
     let Events { rates, interrupted_after, .. } = run.events;
     // Otherwise calls may have taken effect too late, or without their replies.
