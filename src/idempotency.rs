@@ -45,9 +45,9 @@ pub(crate) use acquire::{FailedAcquire, read_own_record};
 pub use causes::error_chain;
 pub use claim::{AcquireRequest, Claim};
 pub use deadline::Deadline;
-#[cfg(feature = "lambda")]
-pub(crate) use decision::random;
 pub use decision::{Decision, backoff};
+#[cfg(feature = "lambda")]
+pub(crate) use decision::{LONGEST_BACKOFF, random};
 pub use delivery::Delivery;
 pub use fingerprint::{Fingerprint, MessageIdHash};
 pub use key::{EmptyKeyError, Key};

@@ -9,7 +9,7 @@ use super::work_error::{WorkError, WorkErrorKind};
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Longest step of the backoff: the longest time that a Lambda function can run.
-const LONGEST_BACKOFF: Duration = Duration::from_secs(900);
+pub(crate) const LONGEST_BACKOFF: Duration = Duration::from_secs(900);
 
 /// Minimum delay, even if the work requested none. Without it, a message could be redelivered in a loop.
 const SHORTEST_DELAY: Duration = Duration::from_secs(1);

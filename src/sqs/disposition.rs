@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::message::Message;
-use crate::idempotency::{Decision, Outcome, Report, WorkErrorKind, backoff, random};
+use crate::idempotency::{Decision, LONGEST_BACKOFF, Outcome, Report, WorkErrorKind, backoff, random};
 
 /// Longest visibility timeout that is asked for. SQS accepts at most 12 hours counted from the receive, and refuses a
 /// longer one. Up to 20 minutes of them may have passed: the batching window has up to 5, and an invocation up to 15.
@@ -54,6 +54,16 @@ impl Disposition {
     /// Redelivers the message after the [`backoff`] of its receive count.
     pub(super) fn back_off(message: &Message) -> Self {
         Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
+    }
+
+    /// The same for another message, which may have been first received too long ago for a delay of this length.
+    pub(super) fn shared_with(self, other: &Message) -> Self {
+        match self {
+            Self::Redeliver { after: Some(after) } if after > LONGEST_BACKOFF && ends_late(after, other) => {
+                Self::redeliver(backoff(u32::MAX))
+            }
+            Self::Redeliver { .. } | Self::Done | Self::DeadLetter => self,
+        }
     }
 
     /// That of an in-batch duplicate of a message with this one: a longer delay, unless that has the longest.

@@ -241,9 +241,10 @@ impl MessageReport {
     /// The report on another message of the batch with the same key and payload. The work ran once for both. If the
     /// message is redelivered, that happens at another time, so that a permanent failure of one does not also fail the
     /// other.
-    pub(super) fn for_in_batch_duplicate(&self) -> Self {
+    pub(super) fn for_in_batch_duplicate(&self, duplicate: &Message) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
-        let (outcome, disposition) = (MessageOutcome::InBatchDuplicate, self.disposition.apart());
+        let (outcome, disposition) =
+            (MessageOutcome::InBatchDuplicate, self.disposition.apart().shared_with(duplicate));
         // The record permits an attempt for another messageId, unless it is of another payload.
         let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
         let (ran, failed_permanently) = (false, false);

@@ -98,7 +98,7 @@ impl<S: Store, W: Work<Message>> Run<'_, S, W> {
                 self.run_once(message, receiver, key, fingerprint, None)
             })
             .await;
-        if is_first { report.clone() } else { report.for_in_batch_duplicate() }
+        if is_first { report.clone() } else { report.for_in_batch_duplicate(message) }
     }
 
     fn shared_report(&self, key: Key, fingerprint: Fingerprint) -> SharedReport {

@@ -93,6 +93,21 @@ async fn two_days_after_its_first_receive_a_message_waits_for_15_minutes_at_most
     }
 }
 
+#[tokio::test]
+async fn an_in_batch_duplicate_that_is_older_than_the_message_that_ran_waits_for_15_minutes_at_most() {
+    let long = Duration::from_hours(3);
+    let work = ScriptedWork::always(Action::FailRetryableAfter(long));
+    let received = |message: Message, hours| {
+        let first_receive = SystemTime::now() - Duration::from_hours(hours);
+        with!(message, first_receive_ms = Some(since_1970_ms(first_receive)))
+    };
+    let messages = [received(message("new", "pay_1"), 0), received(message("old", "pay_1"), 300)];
+    let reports = run(&batch(&MemoryStore::default(), &work), &messages).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE"]);
+    let [new, old] = [delay(&reports[0]), delay(&reports[1])];
+    assert!(new == long && (450..=900).contains(&old.as_secs()), "{reports:?}");
+}
+
 /// A shorter delay, the backoff, and the wait for a lease.
 #[tokio::test]
 async fn other_waits_of_an_old_message_are_as_those_of_any_other() {

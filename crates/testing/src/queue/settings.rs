@@ -62,7 +62,8 @@ pub struct QueueSettings {
     /// Standard: probability that the visibility timeout of a message that is visible again can be changed with its
     /// last receipt handle. Default: 0.5.
     pub expired_handle_change_rate: f64,
-    /// Wall clock time at which the queue is created, for timestamps. Default: now.
+    /// Wall clock time at which the queue is created, for timestamps. The function limits the delays of a message that
+    /// was first received more than two days ago. Default: now.
     pub created_at: SystemTime,
 }
 
