@@ -68,7 +68,8 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     ///
     /// # Errors
     /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached. With several
-    /// concurrent invocations, a call to the Runtime API that fails is repeated without end instead.
+    /// concurrent invocations, the wait for the next one is repeated without end instead, and a response that cannot be
+    /// sent ends one of them for good: after the last one, this is an error.
     ///
     /// ## Cancel safety
     /// If the future is dropped, so is the current invocation, as if the future of [`handle`](Self::handle) were

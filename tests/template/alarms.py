@@ -74,6 +74,10 @@ class Alarms(unittest.TestCase):
         # The check finds that a serverless cache evicts, and that one node has no replica. An alarm would never end.
         self.assertEqual(watched(deployed(Profile="dev")), ALWAYS | DEAD_LETTERS | OF_NODES)
         self.assertEqual(watched(deployed(CacheNodeType="serverless")), ALWAYS | DEAD_LETTERS | OF_SERVERLESS)
+        own_cache = RECORDS["its own ElastiCache with IAM"]
+        credentials = own_cache["RedisCredentials"].replace("replicationgroup", "serverlesscache")
+        self.assertEqual(watched(deployed(**own_cache)), ALWAYS | CHECKS | DEAD_LETTERS)
+        self.assertEqual(watched(deployed(**{**own_cache, "RedisCredentials": credentials})), ALWAYS | DEAD_LETTERS)
         for profile in "dev", "standard":
             own = deployed(**RECORDS["its own Redis"], Profile=profile)
             self.assertEqual(watched(own), ALWAYS | CHECKS | DEAD_LETTERS)

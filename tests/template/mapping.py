@@ -44,6 +44,9 @@ class Mapping(unittest.TestCase):
         own = mapping(**QUEUES["its own FIFO queue"], BatchSize=100, BatchingWindow=1)
         self.assertEqual(own["BatchSize"], 10)
         self.assertNotIn("MaximumBatchingWindowInSeconds", own)
+        for size in 1, 2, 5, 10:
+            own = mapping(**QUEUES["its own FIFO queue"], BatchSize=size, BatchingWindow=1)
+            self.assertEqual(own["BatchSize"], size)
 
     def test_what_lambda_refuses_is_refused_before_anything_is_made(self):
         self.assertTrue(deployed(BatchSize=20).refused_by())
