@@ -42,9 +42,7 @@ impl Disposition {
     pub(super) fn of(report: &Report, message: &Message) -> Self {
         match report.decision(message.receive_count.unwrap_or(1)) {
             Decision::Ack => Self::Done,
-            Decision::Retry { after: Some(after) } if is_requested(report) && ends_late(after, message) => {
-                Self::redeliver(after.min(backoff(u32::MAX)))
-            }
+            Decision::Retry { after: Some(after) } if is_requested(report) => Self::redeliver(limited(after, message)),
             Decision::Retry { after: Some(after) } => Self::redeliver(after),
             Decision::Retry { after: None } => Self::Redeliver { after: None },
             Decision::DeadLetter => Self::back_off(message),
@@ -56,12 +54,10 @@ impl Disposition {
         Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
     }
 
-    /// The same for another message, which may have been first received too long ago for a delay of this length.
+    /// Limits a delay that is longer than each [`backoff`] for another message than the one that it was chosen for.
     pub(super) fn shared_with(self, other: &Message) -> Self {
         match self {
-            Self::Redeliver { after: Some(after) } if after > LONGEST_BACKOFF && ends_late(after, other) => {
-                Self::redeliver(backoff(u32::MAX))
-            }
+            Self::Redeliver { after: Some(after) } if after > LONGEST_BACKOFF => Self::redeliver(limited(after, other)),
             Self::Redeliver { .. } | Self::Done | Self::DeadLetter => self,
         }
     }
@@ -94,11 +90,11 @@ fn is_requested(report: &Report) -> bool {
     matches!(error.kind(), Retryable { after: Some(_) } | Unavailable { after: Some(_) } | Busy { after: Some(_) })
 }
 
-/// Whether the delay ends later than [`LONG_WAITS_END`] after the first receive.
-fn ends_late(after: Duration, message: &Message) -> bool {
+/// The delay, or at most the longest backoff if it would end later than [`LONG_WAITS_END`] after the first receive.
+fn limited(after: Duration, message: &Message) -> Duration {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let first_receive = message.first_receive_ms.map(Duration::from_millis);
-    first_receive.is_some_and(|first_receive| {
+    let ends_late = message.first_receive_ms.map(Duration::from_millis).is_some_and(|first_receive| {
         since_1970.saturating_sub(first_receive).saturating_add(after.min(MAX_DELAY)) > LONG_WAITS_END
-    })
+    });
+    if ends_late { after.min(backoff(u32::MAX)) } else { after }
 }

@@ -243,8 +243,8 @@ impl MessageReport {
     /// other.
     pub(super) fn for_in_batch_duplicate(&self, duplicate: &Message) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
-        let (outcome, disposition) =
-            (MessageOutcome::InBatchDuplicate, self.disposition.apart().shared_with(duplicate));
+        let outcome = MessageOutcome::InBatchDuplicate;
+        let disposition = self.disposition.apart().shared_with(duplicate);
         // The record permits an attempt for another messageId, unless it is of another payload.
         let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
         let (ran, failed_permanently) = (false, false);

@@ -1,27 +1,28 @@
 //! Requests over HTTP that run in tasks of their own, as docs/http.md describes: their clients disconnect, the store
 //! replies late or not at all, and the row of a request is read slowly.
+//!
+//! - `service`: the store, and what answers the requests
+
+mod service;
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, join};
+use futures_util::future::join;
 use history::Rng;
-use http::{Request, Response, StatusCode};
+use http::Response;
 use http_body_util::Full;
-use idempotent_sqs::idempotency::{
-    Acquire, AcquireRequest, Failure, OwnRecord, RecordedAttempt, Settled, StoreError, StoredResult,
-};
-use idempotent_sqs::{Claim, MemoryStore, Store, Work, WorkError};
-use idempotent_sqs_http::{IdempotencyLayer, Principal, StoreOutage, encode_response};
+use idempotent_sqs::MemoryStore;
+use idempotent_sqs_http::{IdempotencyLayer, Principal, StoreOutage};
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::lock;
 use crate::own_records::HttpAnswer;
+use service::{Handler, Late, REJECTED, request};
 
 /// Number of requests of a seed, and of those that wait for another one.
 const REQUESTS: usize = 30;
@@ -230,8 +231,7 @@ impl Case {
         let handler = Handler { begun, ..handler };
         let body = if self.before == Before::Failure { REJECTED } else { "a payment" };
         let request = async {
-            let answer = handler.answer(&layer, body).await;
-            let HttpAnswer { status, problem, is_replayed, .. } = answer;
+            let HttpAnswer { status, problem, is_replayed, .. } = handler.answer(&layer, body).await;
             Answered { status, problem, is_replayed, at: begun.elapsed() }
         };
         let answer = match self.leaves {
@@ -293,135 +293,5 @@ impl Shown {
             && self.drained[0] + TOLERANCE >= other.drained[0]
             && self.drained[1] <= other.drained[1] + TOLERANCE
             && self.retry_runs == other.retry_runs
-    }
-}
-
-/// A store that replies late to the first acquire after `is_armed` is set.
-struct Late {
-    reply: Reply,
-    records: MemoryStore,
-    is_armed: AtomicBool,
-}
-
-impl Store for Late {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        if !self.is_armed.swap(false, Ordering::Relaxed) {
-            return self.records.acquire(request).await;
-        }
-        match self.reply {
-            Reply::Late(after) => {
-                let acquired = self.records.acquire(request).await;
-                sleep(after).await;
-                acquired
-            }
-            Reply::Slow(after) => {
-                sleep(after).await;
-                self.records.acquire(request).await
-            }
-            Reply::Unavailable(after) => {
-                sleep(after).await;
-                Err(StoreError::unavailable("no reply"))
-            }
-            Reply::Never => pending().await,
-        }
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.records.complete(claim, result).await
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.records.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.records.release(request, claim).await
-    }
-}
-
-/// The body of a request whose work fails permanently.
-const REJECTED: &str = "a payment that is rejected";
-
-/// What answers the requests.
-#[derive(Clone)]
-struct Handler {
-    case: Case,
-    begun: Instant,
-    runs: Arc<Mutex<Runs>>,
-}
-
-impl Handler {
-    /// The answer to a request with this body.
-    async fn answer(&self, layer: &IdempotencyLayer<Arc<Late>>, body: &'static str) -> HttpAnswer {
-        let request = request(body);
-        if self.case.is_endpoint {
-            let Ok(response) = layer.endpoint(self.clone()).oneshot(request).await;
-            return HttpAnswer::of(response).await;
-        }
-        let handler = self.clone();
-        let inner = service_fn(move |_| {
-            let handler = handler.clone();
-            async move {
-                handler.handle().await;
-                Ok::<_, Infallible>(response().map(|body| Full::new(Bytes::from(body))))
-            }
-        });
-        let Ok(response) = layer.layer(inner).oneshot(request).await;
-        HttpAnswer::of(response).await
-    }
-
-    /// Runs for as long as the case says.
-    async fn handle(&self) {
-        let number = {
-            let mut runs = lock(&self.runs);
-            runs.push((self.begun.elapsed(), None));
-            runs.len() - 1
-        };
-        sleep(self.case.takes).await;
-        lock(&self.runs)[number].1 = Some(self.begun.elapsed());
-    }
-}
-
-fn request(body: &'static str) -> Request<Full<Bytes>> {
-    let request = Request::post("/payments").header("idempotency-key", "pay_1");
-    request.body(Full::new(Bytes::from(body))).expect("it is a valid request")
-}
-
-fn response() -> Response<&'static str> {
-    let mut response = Response::new("paid");
-    *response.status_mut() = StatusCode::CREATED;
-    response
-}
-
-impl Work<Request<Bytes>> for Handler {
-    async fn run(&self, _: &Claim, _: &Request<Bytes>) -> Result<Vec<u8>, WorkError> {
-        unreachable!("the core calls attempt")
-    }
-
-    fn own_record(&self) -> Option<&dyn OwnRecord<Request<Bytes>>> {
-        Some(self)
-    }
-}
-
-impl OwnRecord<Request<Bytes>> for Handler {
-    fn attempt<'a>(
-        &'a self,
-        _: &'a Claim,
-        request: &'a Request<Bytes>,
-    ) -> BoxFuture<'a, Result<RecordedAttempt, WorkError>> {
-        Box::pin(async move {
-            self.handle().await;
-            if request.body() == REJECTED {
-                return Err(WorkError::permanent("rejected"));
-            }
-            Ok(RecordedAttempt::Done(encode_response(&response())))
-        })
-    }
-
-    fn recorded<'a>(&'a self, _: &'a AcquireRequest, _: Instant) -> BoxFuture<'a, Result<Option<Vec<u8>>, WorkError>> {
-        Box::pin(async move {
-            sleep(self.case.reads).await;
-            Ok(self.case.has_row.then(|| encode_response(&response())))
-        })
     }
 }
