@@ -244,7 +244,10 @@ impl MessageReport {
     pub(super) fn for_in_batch_duplicate(&self, duplicate: &Message) -> Self {
         let reason = format!("same key and payload as another message of the batch: {}", self.reason);
         let outcome = MessageOutcome::InBatchDuplicate;
-        let disposition = self.disposition.apart().shared_with(duplicate);
+        // The wait for a lease is not limited.
+        let is_conflict = self.outcome == MessageOutcome::Conflict;
+        let shared = if is_conflict { self.disposition } else { self.disposition.shared_with(duplicate) };
+        let disposition = shared.apart();
         // The record permits an attempt for another messageId, unless it is of another payload.
         let dead_letter = self.dead_letter.filter(|outcome| *outcome == DeadLetterOutcome::Mismatch);
         let (ran, failed_permanently) = (false, false);

@@ -14,7 +14,7 @@ mod store_failures;
 mod time;
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use harness::with;
 use idempotent_sqs::idempotency::{Deadline, Idempotency, Policy, Store, Work};
@@ -88,4 +88,8 @@ fn delay(report: &MessageReport) -> Duration {
         Disposition::Redeliver { after: Some(after) } => after,
         other => panic!("{other:?}"),
     }
+}
+
+fn since_1970_ms(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis().try_into().unwrap()
 }

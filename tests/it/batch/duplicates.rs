@@ -1,8 +1,8 @@
 //! Several messages of one batch with the same key.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{batch, delay, dispositions, in_group, message, outcomes, run};
+use super::{batch, delay, dispositions, in_group, message, outcomes, run, since_1970_ms};
 use harness::with;
 use harness::work::{Action, ScriptedWork};
 use idempotent_sqs::idempotency::{Claim, WorkError, work_fn};
@@ -47,6 +47,19 @@ async fn in_batch_duplicates_are_5_seconds_apart_also_after_the_longest_delay() 
         let (first, second) = (delay(&reports[0]), delay(&reports[1]));
         let apart = first.abs_diff(second).as_secs_f64();
         assert!((5.0..=15.0).contains(&apart) && first.max(second) <= longest, "{asked:?}: {first:?}, {second:?}");
+    }
+}
+
+/// Of old messages, also if the delay of the first one is near the longest backoff.
+#[tokio::test(start_paused = true)]
+async fn in_batch_duplicates_are_5_to_15_seconds_apart_also_more_than_two_days_after_their_first_receive() {
+    let first_receive_ms = Some(since_1970_ms(SystemTime::now() - Duration::from_hours(50)));
+    let old = |id| with!(message(id, "pay_1"), receive_count = Some(200), first_receive_ms = first_receive_ms);
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailUnavailable));
+    for _ in 0..500 {
+        let reports = run(&batch(&store, &work), &[old("first"), old("second")]).await;
+        let apart = delay(&reports[1]).saturating_sub(delay(&reports[0])).as_secs_f64();
+        assert!((5.0..=15.0).contains(&apart), "{reports:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use harness::lines;
 use history::{Rng, backoff_s};
 use idempotent_sqs::lambda::Handler;
-use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, Visibility};
+use idempotent_sqs::sqs::{Batch, BatchSettings, Disposition, Message, MessageReport, Visibility};
 use idempotent_sqs::{Claim, Deadline, Idempotency, MemoryStore, Policy, WorkError, work_fn};
 use idempotent_sqs_testing::{DeadLetter, Mapping, MappingSettings, MessageState, Queue, QueueSettings};
 use tokio::time::{Instant, sleep};
@@ -27,6 +27,13 @@ const LONGEST_S: u64 = 12 * HOUR_S;
 
 /// Longest delay that is asked for, as an invocation may begin late: docs/failures.md.
 const MAX_DELAY_S: u64 = 42_000;
+
+/// Failures that ask for a delay. The first one waits as long as it says, the others at least for the backoff.
+const ERRORS: [fn(Duration) -> WorkError; 3] = [
+    |after| WorkError::retryable_after("refused", after),
+    |after| WorkError::unavailable_after("overloaded", after),
+    |after| WorkError::busy_after("in use", after),
+];
 
 /// The process of the client.
 const CLIENT: &str = "visibility";
@@ -76,6 +83,10 @@ pub async fn change_visibility(seed: u64) -> Vec<String> {
     for _ in 0..DELAYS {
         wrong.extend(wrong_delay(rng).await);
     }
+    let rng = &mut Rng::new(seed ^ 0xd0b1);
+    for _ in 0..DELAYS {
+        wrong.extend(wrong_duplicate(rng).await);
+    }
     wrong
 }
 
@@ -85,36 +96,74 @@ async fn wrong_delay(rng: &mut Rng) -> Option<String> {
     let (age_s, receives) = (rng.draw(0..300) * HOUR_S + rng.draw(1..60) * 60 + 17, rng.draw(1..1000));
     let asked_s = *rng.pick(&[0, 30, 899, 900, 901, 3600, 20_000, 50_000]);
     let is_known = rng.happens(900);
-    let errors: [fn(Duration) -> WorkError; 3] = [
-        |after| WorkError::retryable_after("refused", after),
-        |after| WorkError::unavailable_after("overloaded", after),
-        |after| WorkError::busy_after("in use", after),
-    ];
     let kind = rng.draw(0..3);
-    let error = errors[usize::try_from(kind).unwrap_or_default()];
-    let work =
-        work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error(Duration::from_secs(asked_s))) });
-    let first_receive = SystemTime::now() - Duration::from_secs(age_s);
-    let since_1970 = first_receive.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut message = Message::new("m1", "a payment");
-    message.receive_count = u32::try_from(receives).ok();
-    message.first_receive_ms = u64::try_from(since_1970.as_millis()).ok().filter(|_| is_known);
-    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
-    let batch = Batch::new(idempotency, work, BatchSettings::default());
-    let deadline = Deadline::within(Duration::from_secs(10));
-    let reports = batch.run(std::slice::from_ref(&message), deadline).await.expect("the store is in memory");
+    let mut message = received("m1", age_s, receives);
+    message.first_receive_ms = message.first_receive_ms.filter(|_| is_known);
+    let reports =
+        refuse(std::slice::from_ref(&message), ERRORS[usize::try_from(kind).unwrap_or_default()], asked_s).await;
     let (least, most) = backoff_s(message.receive_count.unwrap_or_default()).into_inner();
     let (mut from_s, mut to_s) =
         if kind == 0 { (asked_s.max(1), asked_s.max(1)) } else { (asked_s.max(least), asked_s.max(most)) };
     if is_known && age_s + asked_s.min(MAX_DELAY_S) > 48 * HOUR_S {
         (from_s, to_s) = (from_s.min(450), to_s.min(900));
     }
-    let Disposition::Redeliver { after: Some(after) } = reports[0].disposition else {
+    let Some(after) = delay(&reports[0]) else {
         return Some(format!("a message that failed has no delay: {reports:?}"));
     };
     let expected = Duration::from_secs(from_s.min(MAX_DELAY_S))..=Duration::from_secs(to_s.min(MAX_DELAY_S));
     let is_right = expected.contains(&after);
     (!is_right).then(|| format!("{after:?}, {age_s} s after receive 1 of {receives}, not {expected:?}"))
+}
+
+/// A message that was first received so long ago.
+fn received(id: &str, age_s: u64, receives: u64) -> Message {
+    let first_receive = SystemTime::now() - Duration::from_secs(age_s);
+    let since_1970 = first_receive.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut message = Message::new(id, "a payment");
+    message.receive_count = u32::try_from(receives).ok();
+    message.first_receive_ms = u64::try_from(since_1970.as_millis()).ok();
+    message
+}
+
+/// Runs a batch of these messages, whose work fails so and asks for this delay.
+async fn refuse(messages: &[Message], error: fn(Duration) -> WorkError, asked_s: u64) -> Vec<MessageReport> {
+    let work =
+        work_fn(move |_: &Claim, _: &Message| async move { Err::<Vec<u8>, _>(error(Duration::from_secs(asked_s))) });
+    let idempotency = Idempotency::new(MemoryStore::default(), Policy::default());
+    let batch = Batch::new(idempotency, work, BatchSettings::default());
+    batch.run(messages, Deadline::within(Duration::from_secs(10))).await.expect("the store is in memory")
+}
+
+fn delay(report: &MessageReport) -> Option<Duration> {
+    match report.disposition {
+        Disposition::Redeliver { after } => after,
+        Disposition::Done | Disposition::DeadLetter => None,
+    }
+}
+
+/// What is wrong with the delay of an in-batch duplicate, which has another age than the message that ran: 5 to 15
+/// seconds later, or earlier if that has the longest delay, and limited as its own (docs/faults.md, docs/failures.md).
+async fn wrong_duplicate(rng: &mut Rng) -> Option<String> {
+    let ages_s = [(); 2].map(|()| rng.draw(0..60) * HOUR_S + rng.draw(1..60) * 60 + 17);
+    let asked_s = *rng.pick(&[0, 30, 899, 900, 901, 3600, 20_000, 41_990, 50_000]);
+    let messages = ["m1", "m2"].into_iter().zip(ages_s).map(|(id, age_s)| {
+        let mut message = received(id, age_s, rng.draw(1..1000));
+        message.attributes.insert("Idempotency-Key".to_owned(), "pay_1".into());
+        message
+    });
+    let messages: Vec<_> = messages.collect();
+    let reports = refuse(&messages, *rng.pick(&ERRORS), asked_s).await;
+    let delays: Vec<_> = reports.iter().filter_map(delay).collect();
+    let [first, second] = delays[..] else { return Some(format!("messages that failed have no delays: {reports:?}")) };
+    let (separation_s, longest) = (5.0..=15.0, Duration::from_secs(MAX_DELAY_S));
+    let is_right = if first.as_secs() > 900 && ages_s[1] + first.as_secs() > 48 * HOUR_S {
+        (455..=915).contains(&second.as_secs())
+    } else {
+        let is_later = second > first && second <= longest;
+        let is_earlier = second < first && first.as_secs_f64() + separation_s.end() > longest.as_secs_f64();
+        (is_later || is_earlier) && separation_s.contains(&first.abs_diff(second).as_secs_f64())
+    };
+    (!is_right).then(|| format!("delays {first:?} and {second:?}, {ages_s:?} s after the first receives"))
 }
 
 /// What is wrong with the end of a message whose receiver always asks for a long delay: SQS must move it to the
