@@ -13,6 +13,10 @@ use crate::delay;
 /// RabbitMQ 4 would otherwise drop it after 20, and a few lost connections are not the message's fault.
 const DELIVERY_LIMIT: i64 = 1000;
 
+/// A dead letter is kept, however often it is looked at: RabbitMQ 4 would otherwise drop it after 20 times. A negative
+/// number, which means no limit in RabbitMQ 4, is refused by RabbitMQ 3.
+const DEAD_LETTER_DELIVERY_LIMIT: i64 = 1_000_000_000;
+
 /// The names of the queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
@@ -47,39 +51,64 @@ impl Queues {
     /// # Errors
     /// If a queue exists with other arguments, or the connection is lost.
     pub(crate) async fn declare(&self, channel: &Channel) -> lapin::Result<()> {
-        declare(channel, &self.dead(), FieldTable::default()).await?;
-        let mut work = dead_lettered_to(&self.dead());
-        work.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
-        declare(channel, &self.work, work).await?;
-        for longest in delay::LONGEST {
-            declare(channel, &self.delay(longest), dead_lettered_to(&self.work)).await?;
+        for (name, arguments) in self.arguments() {
+            let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+            channel.queue_declare(name.into(), options, arguments).await?;
         }
         Ok(())
+    }
+
+    /// The name and the arguments of each queue. A queue comes after the one that it dead-letters into.
+    fn arguments(&self) -> Vec<(String, FieldTable)> {
+        let dead = quorum([("x-delivery-limit", DEAD_LETTER_DELIVERY_LIMIT.into())]);
+        let mut work = dead_lettered_to(&self.dead());
+        work.insert("x-delivery-limit".into(), DELIVERY_LIMIT.into());
+        let delays = delay::LONGEST.map(|longest| (self.delay(longest), dead_lettered_to(&self.work)));
+        [(self.dead(), dead), (self.work.clone(), work)].into_iter().chain(delays).collect()
     }
 }
 
 /// Arguments of a queue that dead-letters at least once into another queue.
 fn dead_lettered_to(queue: &str) -> FieldTable {
-    let mut arguments = FieldTable::default();
-    for (name, value) in [
-        ("x-dead-letter-exchange", ""),
-        ("x-dead-letter-routing-key", queue),
-        ("x-dead-letter-strategy", "at-least-once"),
+    quorum([
+        ("x-dead-letter-exchange", text("")),
+        ("x-dead-letter-routing-key", text(queue)),
+        ("x-dead-letter-strategy", text("at-least-once")),
         // Required for at least once.
-        ("x-overflow", "reject-publish"),
-    ] {
-        arguments.insert(name.into(), text(value));
+        ("x-overflow", text("reject-publish")),
+    ])
+}
+
+/// Arguments of a quorum queue, and these.
+fn quorum<const N: usize>(others: [(&str, AMQPValue); N]) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), text("quorum"));
+    for (name, value) in others {
+        arguments.insert(name.into(), value);
     }
     arguments
 }
 
-async fn declare(channel: &Channel, name: &str, mut arguments: FieldTable) -> lapin::Result<()> {
-    arguments.insert("x-queue-type".into(), text("quorum"));
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    channel.queue_declare(name.into(), options, arguments).await?;
-    Ok(())
-}
-
 fn text(value: &str) -> AMQPValue {
     LongString::from(value).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_leaves_a_queue_for_another_one_or_never() {
+        let mut declared = Vec::new();
+        for (name, arguments) in Queues::new("payments").arguments() {
+            let argument = |name: &str| arguments.inner().get(name).cloned();
+            let limit = argument("x-delivery-limit");
+            match argument("x-dead-letter-routing-key") {
+                Some(other) => assert!(declared.contains(&other), "{name}: {other:?}"),
+                // RabbitMQ 4 drops a message of a queue without a limit after 20 deliveries.
+                None => assert_eq!((&*name, limit), ("payments.dead", Some(DEAD_LETTER_DELIVERY_LIMIT.into()))),
+            }
+            declared.push(text(&name));
+        }
+    }
 }
