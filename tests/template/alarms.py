@@ -168,8 +168,8 @@ class Alarms(unittest.TestCase):
             self.assertEqual(alarm["EvaluationPeriods"], 1, name)
 
     def test_thresholds_are_those_of_the_parameters(self):
-        names = {"OldestMessageAlarm": "OldestMessageSeconds", "OldestLetterAlarm": "OldestLetterSeconds"}
-        for name, parameter_name in (names | {"MemoryAlarm": "CacheMemoryAlarm"}).items():
+        names = {"OldestLetterAlarm": "OldestLetterSeconds", "MemoryAlarm": "CacheMemoryAlarm"}
+        for name, parameter_name in names.items():
             alarm = deployed().properties(name)
             self.assertEqual(alarm["Threshold"], parameter(parameter_name, ALARMS)["Default"])
             self.assertEqual(alarm["ComparisonOperator"], "GreaterThanOrEqualToThreshold")
@@ -246,6 +246,13 @@ class Alarms(unittest.TestCase):
                 self.assertGreater(lasts, 2 * timeout if timeout < 600 else timeout)
                 self.assertGreaterEqual(lasts, LONGEST)
         self.assertLessEqual(parameter("NoProgressMinutes", ALARMS)["MaxValue"] * MINUTE, DAY, "CloudWatch evaluates no more")
+
+    def test_no_alarm_goes_off_while_a_message_in_conflict_waits(self):
+        for timeout in parameter("FunctionTimeout")["AllowedValues"]:
+            stack = deployed(FunctionTimeout=timeout)
+            grace = int(stack.properties("Function")["Environment"]["Variables"].get("LEASE_GRACE_MS", 1000)) / 1000
+            # It waits for its invocation, and then for the lease and up to two seconds.
+            self.assertGreater(stack.properties("OldestMessageAlarm")["Threshold"], 2 * timeout + grace + 2)
 
     def test_alarms_on_dead_letters_say_how_to_look_at_them(self):
         for name, stack in {"DeadLettersAlarm": deployed(), "LedgerDeadLettersAlarm": ledger()}.items():
