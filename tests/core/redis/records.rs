@@ -120,7 +120,7 @@ async fn a_step_of_a_scan_that_failed_is_repeated() {
 }
 
 #[tokio::test]
-async fn a_scan_finds_each_record_and_no_longer_value_that_starts_like_one() {
+async fn a_scan_finds_each_record_and_neither_an_empty_value_nor_a_longer_one_that_starts_like_one() {
     let redis = Redis::start().await;
     let (store, records) = (on(&redis.url()), records(&redis.url()));
     acquired(&store, attempt("held")).await;
@@ -133,13 +133,14 @@ async fn a_scan_finds_each_record_and_no_longer_value_that_starts_like_one() {
         let record: Vec<u8> = connection.get(format!("payments:{name}")).await.unwrap();
         let () = connection.set(format!("payments:longer than {name}"), [&record[..], b"x"].concat()).await.unwrap();
     }
+    let () = connection.set("payments:empty", b"").await.unwrap();
     let (mut scan, mut found, mut others) = (records.scan().await.unwrap(), Vec::new(), 0);
     while let Some(page) = scan.next().await.unwrap() {
         found.extend(page.records.into_iter().map(|(key, _)| key.to_string()));
         others += page.not_records;
     }
     found.sort();
-    assert_eq!((found, others), (["done", "failed", "held"].map(String::from).to_vec(), 2));
+    assert_eq!((found, others), (["done", "failed", "held"].map(String::from).to_vec(), 3));
     let inspected = records.inspect(&key("done")).await.unwrap();
     assert!(matches!(&inspected, Inspected::Record { result, .. } if result == b"receipt"), "{inspected:?}");
 }

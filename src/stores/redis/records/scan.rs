@@ -169,9 +169,14 @@ impl Records {
     /// Reads the first bytes of a scanned key. `now` is Redis's clock, in µs since 1970.
     async fn read(&self, redis_key: &[u8], now: u64) -> Result<ScannedKey, RecordsError> {
         let prefix = redis::cmd("GETRANGE").arg(redis_key).arg(0).arg(RecordView::PREFIX_LENGTH - 1).to_owned();
-        let Ok(record) = self.send_for_string::<Vec<u8>>(&prefix).await? else { return Ok(ScannedKey::NotARecord) };
+        let Ok(mut record) = self.send_for_string::<Vec<u8>>(&prefix).await? else { return Ok(ScannedKey::NotARecord) };
         if record.is_empty() {
-            return Ok(ScannedKey::Removed);
+            // GETRANGE of a missing key is empty too.
+            match self.send_for_string::<Option<Vec<u8>>>(redis::cmd("GET").arg(redis_key)).await? {
+                Ok(Some(whole)) => record = whole,
+                Ok(None) => return Ok(ScannedKey::Removed),
+                Err(_) => return Ok(ScannedKey::NotARecord),
+            }
         }
         let key = redis_key.get(self.namespace.len() + 1..);
         let key = key.and_then(|key| Key::from_stored(str::from_utf8(key).ok()?).ok());
