@@ -133,6 +133,9 @@ class Functions(unittest.TestCase):
             for function in FUNCTIONS:
                 self.assertEqual(stack.variables(function)["IDEMPOTENCY_NAMESPACE"], expected)
             self.assertEqual(stack.outputs["Namespace"]["Value"], expected)
+            # The default of the function.
+            key = stack.outputs["IdempotencyKey"]["Value"]
+            self.assertIn(f'const KEY: &str = "{key}";', (ROOT / "examples/ledger/src/main.rs").read_text())
 
     def test_the_ledger_has_every_setting_that_the_function_has_but_for_the_webhook(self):
         expected = {name for name in deployed().variables() if not name.startswith(OF_THE_WEBHOOK)}
