@@ -1,12 +1,14 @@
 //! An OpenTelemetry collector that receives traces over HTTP.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use prost::Message;
+use tokio::time::sleep;
 
 use super::http::{Answer, Request, Server};
 
@@ -26,14 +28,23 @@ pub struct Sent {
 
 impl Collector {
     pub async fn start() -> Self {
+        Self::with_delays(|_| Duration::ZERO).await
+    }
+
+    /// A collector that answers the request of this number, from 1, after this time.
+    pub async fn with_delays(delay: fn(usize) -> Duration) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let received = Arc::clone(&requests);
+        let (received, number) = (Arc::clone(&requests), Arc::new(AtomicUsize::new(1)));
         let server = Server::start(move |request: Request| {
             assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/traces"));
             assert_eq!(request.header("Content-Type"), Some("application/x-protobuf"));
             let request = ExportTraceServiceRequest::decode(request.body.as_slice()).unwrap();
             received.lock().unwrap().extend(request.resource_spans.into_iter().map(sent));
-            async { Answer::with(200, &[("Content-Type", "application/x-protobuf")], b"") }
+            let delay = delay(number.fetch_add(1, Ordering::SeqCst));
+            async move {
+                sleep(delay).await;
+                Answer::with(200, &[("Content-Type", "application/x-protobuf")], b"")
+            }
         })
         .await;
         Self { server, requests }

@@ -132,6 +132,8 @@ pub struct Received {
     pub closed_us: Vec<u64>,
     /// When a process was stopped, by the monotonic clock, µs.
     pub stopped_us: Vec<u64>,
+    /// When an invocation timed out whose process was not stopped meanwhile, by the monotonic clock, µs.
+    pub timed_out_us: Vec<u64>,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
     /// The requests to S3 and SQS that reused a connection.
@@ -189,6 +191,7 @@ impl Received {
         let strays = self.calls.iter().filter(|call| !has_claim(call));
         wrong.extend(strays.map(|call| format!("{}: this request is of no claim: {call:?}", call.key)));
         wrong.extend(self.wrong_invocations(history));
+        wrong.extend(self.wrong_timeouts());
         wrong.extend(self.wrong_payloads(history));
         wrong.extend(self.wrong_connections());
         wrong.extend(self.spans.iter().flat_map(|spans| self.wrong_spans(spans, history)));

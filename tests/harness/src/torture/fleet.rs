@@ -42,7 +42,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             invocation.messages().iter().map(|message| delivery(message, number, begun)).collect();
         let answered = function.begin(event(&invocation, &deliveries), deadline - begun).outcome();
         tokio::pin!(answered);
-        let mut rest = None;
+        let (mut rest, mut was_stopped) = (None, resumes_at.is_some());
         let answer = loop {
             let resume = resumes_at.unwrap_or(deadline);
             tokio::select! {
@@ -63,6 +63,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                         fixture.tally.fault(PROCESS_STOPPED, Some(number), now);
                         function.signal("-STOP");
                         resumes_at = Some(now + time);
+                        was_stopped = true;
                     }
                     Some(Order::Rest(time)) => rest = Some(time),
                     None => {}
@@ -74,7 +75,12 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                     }
                     break outcome.map_or(InvocationResult::Failed, InvocationResult::Returned);
                 }
-                () = sleep_until(deadline) => break InvocationResult::TimedOut,
+                () = sleep_until(deadline) => {
+                    if !was_stopped {
+                        lock(&fixture.tally.timeouts).push(Instant::now());
+                    }
+                    break InvocationResult::TimedOut;
+                }
             }
         };
         lock(&fixture.tally.deliveries).extend(deliveries);

@@ -67,6 +67,8 @@ pub struct Tally {
     pub faults: Mutex<Vec<Fault>>,
     pub successes: Mutex<Vec<Success>>,
     pub invocations: Mutex<usize>,
+    /// When invocations timed out whose process was not stopped meanwhile.
+    pub timeouts: Mutex<Vec<Instant>>,
 }
 
 /// Counts of one seed, or of several.
@@ -79,6 +81,8 @@ pub struct Sum {
     /// Deletes after which the message was delivered again.
     pub redelivered: usize,
     pub invocations: usize,
+    /// Those that timed out, and whose process was not stopped.
+    pub timeouts: usize,
     /// By kind, the time until the next success.
     pub faults: BTreeMap<&'static str, Vec<Option<Duration>>>,
 }
@@ -101,6 +105,7 @@ impl Tally {
             concurrent_deliveries: counts.concurrent_deliveries,
             redelivered: counts.redelivered,
             invocations: *lock(&self.invocations),
+            timeouts: lock(&self.timeouts).len(),
             faults: BTreeMap::new(),
         };
         for fault in lock(&self.faults).iter() {
@@ -121,6 +126,7 @@ impl Sum {
         self.concurrent_deliveries += other.concurrent_deliveries;
         self.redelivered += other.redelivered;
         self.invocations += other.invocations;
+        self.timeouts += other.timeouts;
         for (kind, recoveries) in other.faults {
             self.faults.entry(kind).or_default().extend(recoveries);
         }
@@ -134,6 +140,7 @@ impl Sum {
             ("  concurrent", self.concurrent_deliveries),
             ("  after their deletion", self.redelivered),
             ("invocations", self.invocations),
+            ("  timed out, without a stop", self.timeouts),
         ];
         for (what, count) in counts {
             writeln!(table, "  {what:<40}{count:>8}").unwrap();

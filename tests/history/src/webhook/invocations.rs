@@ -14,6 +14,9 @@ const DUPLICATE_SEPARATION_S: RangeInclusive<u64> = 4..=16;
 /// How much later than the end of the lease a conflict is delivered again at most, seconds.
 const CONFLICT_JITTER_S: u64 = 2;
 
+/// How many invocations of a run may time out, and one more for each hundred deliveries. A busy machine may cause a few.
+const TIMEOUTS: usize = 3;
+
 impl Received {
     /// What is wrong with deliveries apart from their runs. A malformed record affects no other message, and is
     /// delivered again. An invocation fails only if the store is unavailable, and delays its messages.
@@ -36,6 +39,13 @@ impl Received {
             };
             Some(format!("{}: {why}: {delivery:?}", delivery.key))
         })
+    }
+
+    /// The function responds before the end of its invocation, whatever else does not respond.
+    pub(super) fn wrong_timeouts(&self) -> Option<String> {
+        let timeouts = self.timed_out_us.len();
+        (timeouts > TIMEOUTS + self.deliveries.len() / 100)
+            .then(|| format!("{timeouts} invocations timed out, whose processes were not stopped"))
     }
 
     /// Whether it is delivered again as an in-batch duplicate of another message of its invocation.

@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::collector::Collector;
 use harness::lambda::assert_holds_no_secret;
 use harness::torture::faults::{Cluster, Pair, Rng, Target};
 use harness::torture::fixture::Fixture;
@@ -82,7 +81,7 @@ async fn torture(
     mut inject_fault: impl AsyncFnMut(&mut Rng, &Tally),
 ) -> Sum {
     let (queue, webhook) = (queue(seed), Receiver::start(seed).await);
-    let (objects, collector) = (Objects::start(messages, &webhook).await, Collector::start().await);
+    let (objects, collector) = (Objects::start(messages, &webhook).await, spans::collector().await);
     let settings = vec![
         ("HISTORY_DIRECTORY", directory.to_str().unwrap().to_owned()),
         ("TARGET_URL", webhook.url()),
@@ -170,6 +169,7 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
         deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
         letters: lock(&tally.letters).iter().map(letter).collect(),
         stopped_us: stops.map(|fault| us(fault.from)).collect(),
+        timed_out_us: lock(&tally.timeouts).iter().copied().map(us).collect(),
         reused_connections: lock(&tally.reused_connections).iter().map(reused_connection).collect(),
         ..Received::default()
     }

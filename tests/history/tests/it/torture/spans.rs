@@ -54,6 +54,11 @@ fn variant(seed: u64, number: usize) -> &'static Variant {
     &VARIANTS[(usize::try_from(seed).unwrap() * PROCESSES + number) % VARIANTS.len()]
 }
 
+/// A collector that does not answer some requests before the end of their invocations.
+pub(super) async fn collector() -> Collector {
+    Collector::with_delays(|request| Duration::from_secs(if request.is_multiple_of(8) { 3 } else { 0 })).await
+}
+
 /// The variables of a process that sends spans to the collector at this address. The resource names the process.
 pub(super) fn variables(seed: u64, number: usize, address: &str) -> Vec<(&'static str, String)> {
     let Variant { has_address, others, attributes, .. } = variant(seed, number);
