@@ -67,6 +67,16 @@ async fn a_conflict_holds_the_rest_of_its_group_and_a_duplicate_does_not() {
     assert_eq!(reports[3].disposition, reports[2].disposition);
 }
 
+/// Of a message of another group, whose work failed.
+#[tokio::test(start_paused = true)]
+async fn an_in_batch_duplicate_that_is_redelivered_holds_the_rest_of_its_group() {
+    let (store, work) = (MemoryStore::default(), ScriptedWork::always(Action::FailRetryable));
+    let messages = [in_group("a", "a1", "1"), in_group("b", "b1", "1"), in_group("b", "b2", "2")];
+    let reports = run(&batch(&store, &work), &messages).await;
+    assert_eq!(outcomes(&reports), ["ACQUIRED", "IN_BATCH_DUPLICATE", "NOT_PROCESSED"]);
+    assert_eq!((work.message_ids(), reports[2].disposition), (vec!["a1".to_owned()], reports[1].disposition));
+}
+
 #[tokio::test(start_paused = true)]
 async fn groups_of_the_same_name_in_two_queues_do_not_wait_for_each_other() {
     let store = MemoryStore::default();

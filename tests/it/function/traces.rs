@@ -13,6 +13,7 @@ use harness::collector::{Collector, attribute};
 use harness::event::{Record, event};
 use harness::http::{Answer, Request, Server};
 use harness::redis::free_port;
+use harness::until;
 
 /// The trace ID of the Runtime API's header.
 const LAMBDA_TRACE: u128 = 0x5bef_4de7_ad49_b0e8_7f6e_f6c8_7fc2_e700;
@@ -172,6 +173,25 @@ async fn a_concurrent_invocation_waits_no_longer_than_the_timeout_for_a_collecto
     // The time that is left to the first one, and then 3 seconds, would be almost six.
     assert!(began.elapsed() < Duration::from_millis(4500), "{:?}", began.elapsed());
     assert_eq!(first.answer().await, NO_FAILURES);
+}
+
+#[tokio::test]
+async fn spans_of_an_invocation_that_ends_while_another_one_sends_are_sent_with_the_next_ones() {
+    let fixture = Fixture::start().await;
+    let collector = Collector::with_delays(|request| Duration::from_secs(if request == 1 { 6 } else { 0 })).await;
+    let endpoint = collector.url();
+    let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*endpoint), ("AWS_LAMBDA_MAX_CONCURRENCY", "8")];
+    let function = fixture.function_with(&settings).await;
+    let begin = |id: &str, seconds| function.begin(event([pay(id, id)]), Duration::from_secs(seconds));
+    let first = begin("m1", 60);
+    until(|| async { !collector.sent().is_empty() }).await;
+    assert_eq!(begin("m2", 3).answer().await, NO_FAILURES);
+    assert_eq!(first.answer().await, NO_FAILURES);
+    assert_eq!(begin("m3", 60).answer().await, NO_FAILURES);
+    let spans = collector.spans();
+    let mut ids: Vec<_> = spans.iter().filter_map(|span| attribute(&span.attributes, "messaging.message.id")).collect();
+    ids.sort();
+    assert_eq!(ids, ["m1", "m2", "m3"]);
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Requests over HTTP that run in tasks of their own, as docs/http.md describes: their clients disconnect, the store
 //! replies late or not at all, and the row of a request is read slowly.
 //!
+//! - `outage`: the store goes away while a request runs
 //! - `service`: the store, and what answers the requests
 
+mod outage;
 mod service;
 
 use std::convert::Infallible;
@@ -27,6 +29,9 @@ use service::{Handler, Late, REJECTED, request};
 /// Number of requests of a seed, and of those that wait for another one.
 const REQUESTS: usize = 30;
 const WAITS: usize = 3;
+
+/// Number of requests whose store goes away meanwhile, of each kind.
+const OUTAGES: usize = 15;
 
 /// Defaults of `store_timeout` and `timeout`.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -119,6 +124,11 @@ pub async fn disconnect_clients(seed: u64) -> Vec<String> {
         if !shown.is_like(&expected) {
             wrong.push(format!("{case:?}: {shown:?}, not {expected:?}"));
         }
+    }
+    let rng = &mut Rng::new(seed ^ 0x0a7e);
+    for _ in 0..OUTAGES {
+        wrong.extend(outage::wrong_wait_without_store(rng).await);
+        wrong.extend(outage::wrong_retry_after(rng).await);
     }
     wrong
 }

@@ -28,6 +28,7 @@
 //! - `redrives`: an operator's commands on a dead-letter queue
 //! - `memory`: records in memory
 //! - `batches`: batches whose receivers are unavailable
+//! - `duplicates`: batches with equal messages
 //! - `shards`: batches on a store whose parts fail separately
 //! - `deleted`: messages whose payload was deleted, and lists of keys
 //! - `late_results`: large results that a redelivery finds while S3 hangs
@@ -63,6 +64,7 @@ mod deleted;
 mod deployments;
 pub mod deterministic;
 mod disconnects;
+mod duplicates;
 mod faults;
 mod freezes;
 mod function;

@@ -7,6 +7,7 @@ use crate::batches::run_batches;
 use crate::deleted::deliver_deleted;
 use crate::deployments::deploy;
 use crate::disconnects::disconnect_clients;
+use crate::duplicates::run_equal_messages;
 use crate::freezes::freeze_works;
 use crate::identity::{read_secrets, sign_tokens, wait_for_login};
 use crate::inbox::use_inbox;
@@ -37,6 +38,7 @@ pub async fn simulate_parts(seed: u64, directory: &Path) -> Vec<String> {
         ("letters command", Box::pin(redrive_letters(seed)).await),
         ("store error", Box::pin(fail_store(seed)).await),
         ("batch", Box::pin(run_batches(seed)).await),
+        ("duplicates", Box::pin(run_equal_messages(seed)).await),
         ("time", run_in_little_time(seed).await),
         ("shards", Box::pin(run_on_shards(seed)).await),
         ("deleted payload", Box::pin(deliver_deleted(seed)).await),

@@ -30,6 +30,7 @@ impl Work<Request<Bytes>> for Told {
             _ if self.0.count() > 1 => Ok(encode_response(&response.unwrap())),
             b"retryable" => Err(WorkError::retryable_after("later", Duration::from_secs(7))),
             b"busy" => Err(WorkError::busy("in use")),
+            b"busy for a second" => Err(WorkError::busy_after("in use", Duration::from_secs(1))),
             b"uncertain" => Err(WorkError::uncertain("no answer")),
             b"permanent" => Err(WorkError::permanent("refused")),
             b"panic" => panic!("planned"),
@@ -158,24 +159,26 @@ async fn a_retryable_error_of_the_last_attempt_is_answered_as_its_retries_are() 
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_comes_after_the_lease_if_the_release_of_a_work_without_effect_is_not_recorded() {
-    let store = Arc::new(FaultyStore::new(MemoryStore::default()));
-    let outcomes = Arc::new(Mutex::new(Vec::new()));
-    let reported = Arc::clone(&outcomes);
-    let layer = builder_on(Arc::clone(&store)).report(move |report| reported.lock().unwrap().push(report.outcome));
-    let (router, _) = told_by(layer.timeout(Duration::from_secs(20)));
-    store.always(StoreCall::Settle, Some(Fault::Refused));
-    let started = Instant::now();
-    let answer = send(&router, request("busy")).await;
-    assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
-    store.always(StoreCall::Settle, None);
-    let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
-    assert_eq!(started.elapsed().as_secs() + after, 21, "the lease is a second longer than the time");
-    sleep(Duration::from_secs(after - 1)).await;
-    assert_eq!(send(&router, request("busy")).await.problem(), "in-flight");
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(&*send(&router, request("busy")).await.body, b"run 2 attempt 2 true");
-    let expected = [RequestOutcome::NotRecorded, RequestOutcome::InFlight, RequestOutcome::Completed];
-    assert_eq!(*outcomes.lock().unwrap(), expected);
+    for body in ["busy", "busy for a second"] {
+        let store = Arc::new(FaultyStore::new(MemoryStore::default()));
+        let outcomes = Arc::new(Mutex::new(Vec::new()));
+        let reported = Arc::clone(&outcomes);
+        let layer = builder_on(Arc::clone(&store)).report(move |report| reported.lock().unwrap().push(report.outcome));
+        let (router, _) = told_by(layer.timeout(Duration::from_secs(20)));
+        store.always(StoreCall::Settle, Some(Fault::Refused));
+        let started = Instant::now();
+        let answer = send(&router, request(body)).await;
+        assert_eq!((answer.status, &*answer.problem()), (503, "unavailable"));
+        store.always(StoreCall::Settle, None);
+        let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert_eq!(started.elapsed().as_secs() + after, 21, "the lease is a second longer than the time");
+        sleep(Duration::from_secs(after - 1)).await;
+        assert_eq!(send(&router, request(body)).await.problem(), "in-flight");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(&*send(&router, request(body)).await.body, b"run 2 attempt 2 true");
+        let expected = [RequestOutcome::NotRecorded, RequestOutcome::InFlight, RequestOutcome::Completed];
+        assert_eq!(*outcomes.lock().unwrap(), expected);
+    }
 }
 
 #[tokio::test]

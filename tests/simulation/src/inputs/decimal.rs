@@ -55,6 +55,10 @@ impl Decimal {
         }
         let sign = if is_negative { "-" } else { "" };
         let mut text = digits.to_string();
+        // A whole number with many digits.
+        if (MAX_ZEROS + 1..60).contains(&exponent) && rng.happens(300) {
+            return format!("{sign}{text}{}", "0".repeat(usize::try_from(exponent).unwrap_or_default()));
+        }
         for _ in 0..*rng.pick(&[0, 0, 1, 3, 30]) {
             text.push('0');
             exponent -= 1;
