@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,9 +11,9 @@ use futures_util::future::join3;
 use history::Rng;
 use http::{Request, Response};
 use http_body_util::Full;
-use idempotent_sqs::idempotency::{Acquire, AcquireRequest, Failure, Settled, StoreError, StoredResult};
-use idempotent_sqs::{Claim, MemoryStore, Store, WorkError, work_fn};
+use idempotent_sqs::{Claim, MemoryStore, WorkError, work_fn};
 use idempotent_sqs_http::{IdempotencyLayer, Principal, StoreOutage};
+use idempotent_sqs_testing::{Fault, FaultyStore, StoreCall};
 use tokio::time::{Instant, sleep};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -21,34 +21,10 @@ use super::service::request;
 use super::{TOLERANCE, WAIT_STEP};
 use crate::own_records::HttpAnswer;
 
-/// A store that goes away.
-#[derive(Default)]
-struct Lost {
-    records: MemoryStore,
-    is_lost: AtomicBool,
-}
-
-impl Lost {
-    fn records(&self) -> Result<&MemoryStore, StoreError> {
-        if self.is_lost.load(Ordering::Relaxed) { Err(StoreError::unavailable("refused")) } else { Ok(&self.records) }
-    }
-}
-
-impl Store for Lost {
-    async fn acquire(&self, request: AcquireRequest) -> Result<Acquire, StoreError> {
-        self.records()?.acquire(request).await
-    }
-
-    async fn complete(&self, claim: &Claim, result: StoredResult<&[u8]>) -> Result<Settled, StoreError> {
-        self.records()?.complete(claim, result).await
-    }
-
-    async fn fail(&self, claim: &Claim, failure: Failure) -> Result<Settled, StoreError> {
-        self.records()?.fail(claim, failure).await
-    }
-
-    async fn release(&self, request: &AcquireRequest, claim: Option<&Claim>) -> Result<Settled, StoreError> {
-        self.records()?.release(request, claim).await
+/// From now on, no call is executed.
+fn lose(store: &FaultyStore<MemoryStore>) {
+    for call in [StoreCall::Acquire, StoreCall::Settle] {
+        store.always(call, Some(Fault::Refused));
     }
 }
 
@@ -61,7 +37,7 @@ pub(super) async fn wrong_wait_without_store(rng: &mut Rng) -> Option<String> {
     if !is_clear {
         return None;
     }
-    let (store, runs) = (Arc::new(Lost::default()), Arc::new(AtomicUsize::new(0)));
+    let (store, runs) = (Arc::new(FaultyStore::new(MemoryStore::default())), Arc::new(AtomicUsize::new(0)));
     let outage = if runs_unprotected { StoreOutage::RunUnprotected } else { StoreOutage::Reject };
     let layer = IdempotencyLayer::builder(Arc::clone(&store), |_| Some(Principal::GLOBAL)).store_outage(outage);
     let layer = layer.wait(Duration::from_secs(20)).build();
@@ -83,7 +59,7 @@ pub(super) async fn wrong_wait_without_store(rng: &mut Rng) -> Option<String> {
     };
     let loses = async {
         sleep(lost).await;
-        store.is_lost.store(true, Ordering::Relaxed);
+        lose(&store);
     };
     let (_, second, ()) = join3(send(Duration::ZERO), send(comes), loses).await;
     let shown = (second.status, second.is_replayed, runs.load(Ordering::Relaxed));
@@ -101,10 +77,10 @@ pub(super) async fn wrong_wait_without_store(rng: &mut Rng) -> Option<String> {
 /// What is wrong with the answer to a request whose work is busy and asks for a delay, once the store is gone.
 pub(super) async fn wrong_retry_after(rng: &mut Rng) -> Option<String> {
     let (store, time, takes, asked) =
-        (Arc::new(Lost::default()), rng.ms(5000..30_000), rng.ms(0..2000), rng.draw(0..60));
+        (Arc::new(FaultyStore::new(MemoryStore::default())), rng.ms(5000..30_000), rng.ms(0..2000), rng.draw(0..60));
     let layer = IdempotencyLayer::builder(Arc::clone(&store), |_| Some(Principal::GLOBAL)).timeout(time).build();
     let work = work_fn(move |_: &Claim, _: &Request<Bytes>| {
-        store.is_lost.store(true, Ordering::Relaxed);
+        lose(&store);
         async move {
             sleep(takes).await;
             Err::<Vec<u8>, _>(WorkError::busy_after("in use", Duration::from_secs(asked)))
