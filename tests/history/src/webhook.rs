@@ -132,8 +132,8 @@ pub struct Received {
     pub closed_us: Vec<u64>,
     /// When a process was stopped, by the monotonic clock, µs.
     pub stopped_us: Vec<u64>,
-    /// When an invocation timed out whose process was not stopped meanwhile, by the monotonic clock, µs.
-    pub timed_out_us: Vec<u64>,
+    /// Number of invocations that timed out, and whose process was not stopped meanwhile.
+    pub timeouts: usize,
     /// The requests to S3 and their answers.
     pub object_calls: Vec<ObjectCall>,
     /// The requests to S3 and SQS that reused a connection.

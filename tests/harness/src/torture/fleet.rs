@@ -77,7 +77,7 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
                 }
                 () = sleep_until(deadline) => {
                     if !was_stopped {
-                        lock(&fixture.tally.timeouts).push(Instant::now());
+                        *lock(&fixture.tally.timeouts) += 1;
                     }
                     break InvocationResult::TimedOut;
                 }

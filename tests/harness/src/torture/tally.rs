@@ -67,8 +67,8 @@ pub struct Tally {
     pub faults: Mutex<Vec<Fault>>,
     pub successes: Mutex<Vec<Success>>,
     pub invocations: Mutex<usize>,
-    /// When invocations timed out whose process was not stopped meanwhile.
-    pub timeouts: Mutex<Vec<Instant>>,
+    /// Those that timed out, and whose process was not stopped meanwhile.
+    pub timeouts: Mutex<usize>,
 }
 
 /// Counts of one seed, or of several.
@@ -105,7 +105,7 @@ impl Tally {
             concurrent_deliveries: counts.concurrent_deliveries,
             redelivered: counts.redelivered,
             invocations: *lock(&self.invocations),
-            timeouts: lock(&self.timeouts).len(),
+            timeouts: *lock(&self.timeouts),
             faults: BTreeMap::new(),
         };
         for fault in lock(&self.faults).iter() {

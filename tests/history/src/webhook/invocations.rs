@@ -14,7 +14,8 @@ const DUPLICATE_SEPARATION_S: RangeInclusive<u64> = 4..=16;
 /// How much later than the end of the lease a conflict is delivered again at most, seconds.
 const CONFLICT_JITTER_S: u64 = 2;
 
-/// How many invocations of a run may time out, and one more for each hundred deliveries. A busy machine may cause a few.
+/// How many invocations may time out in a run without deliveries. One more may for each hundred deliveries: a busy
+/// machine causes a few.
 const TIMEOUTS: usize = 3;
 
 impl Received {
@@ -43,7 +44,7 @@ impl Received {
 
     /// The function responds before the end of its invocation, whatever else does not respond.
     pub(super) fn wrong_timeouts(&self) -> Option<String> {
-        let timeouts = self.timed_out_us.len();
+        let timeouts = self.timeouts;
         (timeouts > TIMEOUTS + self.deliveries.len() / 100)
             .then(|| format!("{timeouts} invocations timed out, whose processes were not stopped"))
     }

@@ -169,7 +169,7 @@ fn received(tally: &Tally, messages: &[Message]) -> Received {
         deliveries: lock(&tally.deliveries).iter().map(delivery).collect(),
         letters: lock(&tally.letters).iter().map(letter).collect(),
         stopped_us: stops.map(|fault| us(fault.from)).collect(),
-        timed_out_us: lock(&tally.timeouts).iter().copied().map(us).collect(),
+        timeouts: *lock(&tally.timeouts),
         reused_connections: lock(&tally.reused_connections).iter().map(reused_connection).collect(),
         ..Received::default()
     }

@@ -300,8 +300,7 @@ fn a_malformed_record_or_an_outage_delays_messages_and_nothing_else_fails_an_inv
 
 #[test]
 fn only_few_invocations_may_time_out() {
-    let faults =
-        |timeouts| Received { timed_out_us: vec![1; timeouts], ..Received::default() }.faults(&calls().history());
+    let faults = |timeouts| Received { timeouts, ..Received::default() }.faults(&calls().history());
     assert_eq!(faults(3), Vec::<String>::new());
     is_one(&faults(4), "4 invocations timed out");
 }
