@@ -10,8 +10,12 @@ use tokio::sync::{self, OwnedMutexGuard, TryLockError};
 
 use crate::idempotency::{AttemptResult, RecordedAttempt, WorkError};
 
+/// How many receivers are remembered. Without a limit, messages that name ever new receivers would use more and more
+/// memory.
+const MAX_REMEMBERED: usize = 1000;
+
 /// The receivers that were unavailable when they were last called, by [`Work::receiver`](crate::Work::receiver). The
-/// batches of a process share them.
+/// batches of a process share them. Beyond [`MAX_REMEMBERED`], one of them is forgotten for each new one.
 #[derive(Debug, Default)]
 pub(super) struct KnownUnavailable(Mutex<HashSet<String>>);
 
@@ -32,6 +36,17 @@ impl KnownUnavailable {
         self.lock().contains(receiver)
     }
 
+    fn remember(&self, receiver: &str) {
+        let mut receivers = self.lock();
+        if receivers.len() >= MAX_REMEMBERED
+            && !receivers.contains(receiver)
+            && let Some(other) = receivers.iter().next().cloned()
+        {
+            receivers.remove(&other);
+        }
+        receivers.insert(receiver.to_owned());
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,8 +57,8 @@ impl<'a> Receivers<'a> {
         Self { known, found: KnownUnavailable::default(), turns: Mutex::default() }
     }
 
-    /// The turn of this message, if it needs one: its receiver is known to be unavailable. It does not wait, because it
-    /// would hold up messages for others, and the receiver may hang.
+    /// The turn of this message, if its receiver [is probed](Self::is_probed). This method does not wait for a turn:
+    /// the receiver may hang, and the wait would delay messages for other receivers.
     ///
     /// # Errors
     /// If another message has the turn.
@@ -105,7 +120,7 @@ impl<'a> Receivers<'a> {
     }
 
     fn insert(&self, receiver: &str) {
-        self.known.lock().insert(receiver.to_owned());
+        self.known.remember(receiver);
         self.found.lock().insert(receiver.to_owned());
     }
 }
@@ -159,6 +174,19 @@ mod tests {
             let receivers = Receivers::new(&known);
             receivers.observe("database", &is_out_of_reach);
             assert!(receivers.is_unavailable("database") && receivers.is_known_unavailable("database"));
+        }
+    }
+
+    #[test]
+    fn at_most_a_thousand_unavailable_receivers_are_remembered_and_always_the_last_one() {
+        let known = KnownUnavailable::default();
+        for number in 0..3000 {
+            let receivers = Receivers::new(&known);
+            let receiver = format!("webhook-{number}");
+            receivers.observe_error(&receiver, &WorkError::unavailable("no connection"));
+            receivers.observe_error(&receiver, &WorkError::unavailable("no connection"));
+            assert!(receivers.is_known_unavailable(&receiver));
+            assert_eq!(known.lock().len(), 1000.min(number + 1));
         }
     }
 

@@ -208,6 +208,28 @@ async fn receivers_that_hang_delay_no_message_for_another_one() {
     assert!(hanging[..4].iter().all(|receiver| count(receiver) <= 1), "{sent:?}");
 }
 
+/// There are slots for four of them. Which four come first in a batch is random.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_responds_again_is_called_soon_although_more_others_hang_than_the_concurrency() {
+    let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
+    let settings = with!(settings(), concurrency = NonZeroUsize::new(4).unwrap());
+    let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
+    // `b` is between four others that hang and four that hang.
+    let receivers = ["1", "2", "3", "4", "b", "w", "x", "y", "z"];
+    for receiver in receivers {
+        batch.run(&[message(receiver, receiver)], Deadline::within(TIME)).await.unwrap();
+    }
+    work.unavailable.store(false, Ordering::Relaxed);
+    let mut batches = 0;
+    while !work.sent.lock().unwrap().iter().any(|id| id.starts_with('b')) {
+        let ids = receivers.map(|receiver| format!("{receiver}{batches}"));
+        batch.run(&ids.map(|id| message(&id, &id)), Deadline::within(TIME)).await.unwrap();
+        batches += 1;
+        // It would wait for 60 batches once in 10^15 runs.
+        assert!(batches < 60);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_that_wait_for_their_turn_in_a_group_delay_no_message_for_another_receiver() {
     let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
