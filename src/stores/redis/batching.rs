@@ -124,7 +124,7 @@ impl Batcher {
     /// Calls a script, and sends the replies to the callers. Returns a call for each record whose key is on another
     /// node.
     async fn call(&self, mut call: ScriptCall) -> Vec<ScriptCall> {
-        let kib = u32::try_from(call.size() / 1024 + 1).map_or(MAX_KIB_IN_FLIGHT, |kib| kib.min(MAX_KIB_IN_FLIGHT));
+        let kib = u32::try_from(call.size().div_ceil(1024)).map_or(MAX_KIB_IN_FLIGHT, |kib| kib.min(MAX_KIB_IN_FLIGHT));
         // The semaphores are never closed.
         let _permits = (self.in_flight.acquire().await.ok(), self.kib_in_flight.acquire_many(kib).await.ok());
         let replies = self.connection.call_script(&mut call).await;

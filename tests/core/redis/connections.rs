@@ -3,6 +3,7 @@
 use futures_util::future::poll_immediate;
 use harness::cluster::SmallCluster;
 use harness::sentinel::Sentinel;
+use idempotent_sqs::idempotency::error_chain;
 
 use super::*;
 
@@ -228,6 +229,17 @@ async fn a_script_that_is_lost_again_whenever_it_is_sent_is_sent_once_in_each_of
     let error = soon(store.acquire(attempt("pay_1"))).await.unwrap_err();
     assert!(error.is_unavailable(), "{error:?}");
     assert_eq!(calls(&redis, "eval").await, 2);
+}
+
+/// As of a server that compiles no script, with flags or without.
+#[tokio::test]
+async fn a_script_that_the_server_does_not_compile_is_an_error() {
+    let redis = Redis::start().await;
+    let front = Front::to(redis.port()).await;
+    front.replace_script(ACQUIRE, "this is not Lua");
+    let store = on(&format!("redis://127.0.0.1:{}", front.port));
+    let error = soon(store.acquire(attempt("pay_1"))).await.unwrap_err();
+    assert!(error.is_unavailable() && error_chain(&error).contains("compiling script"), "{error:?}");
 }
 
 /// A server that accepts every command and returns one answer for every script call.

@@ -117,6 +117,23 @@ async fn while_redis_does_not_respond_visibility_timeouts_are_changed_seconds_be
     assert!(line.contains("SQS did not reply in time") && line.contains(ADVICE), "{line}");
 }
 
+/// A message that is received before its record is released would be in conflict with its own acquire.
+#[tokio::test]
+async fn visibility_timeouts_are_changed_once_the_acquires_without_a_reply_are_released() {
+    let fixture = Fixture::start().await;
+    let function = fixture.function().await;
+    function.invoke(event([pay("m0", "pay_0")])).await;
+    fixture.redis.signal("-STOP");
+    let invocation = function.begin(event([pay("m1", "pay_1")]), Duration::from_secs(30));
+    // Both tries of the acquire take two seconds.
+    sleep(Duration::from_secs(4)).await;
+    assert!(fixture.sqs.take().is_empty());
+    fixture.redis.signal("-CONT");
+    invocation.error().await;
+    assert_eq!(fixture.sqs.take().len(), 1);
+    assert_eq!(function.invoke(event([pay("m1", "pay_1").received(2)])).await, [""; 0]);
+}
+
 const ADVICE: &str = "check that the function may call";
 
 /// The line of the log that says why visibility timeouts were not changed.

@@ -132,7 +132,14 @@ impl Scene {
 
     /// Writes values that are not records, and keys of other namespaces. Returns the number of the first.
     fn put_others(&self) -> u64 {
-        let strings = [Vec::new(), b"no record".to_vec(), b"P\x02".repeat(26)];
+        let strings = [
+            Vec::new(),
+            b"no record".to_vec(),
+            b"P\x02".repeat(26),
+            // Two bytes more than a record has.
+            b"P\x01".repeat(27),
+            b"F\x01".repeat(27),
+        ];
         let values: Vec<_> = strings.into_iter().map(Value::String).chain([Value::List]).collect();
         for (number, value) in values.iter().enumerate() {
             self.cluster.set_value(format!("{}:other_{number}", self.namespace).as_bytes(), value.clone());

@@ -51,6 +51,7 @@ impl Run {
             if is_failed_without_outage(invoked, &calls) {
                 wrong.push(format!("an invocation failed without an outage: {invoked:?}"));
             }
+            wrong.extend(self.changed_before_release(invoked, &calls));
             for message in &invoked.messages {
                 wrong.extend(self.wrong_visibility(invoked, &calls, message));
                 wrong.extend(self.wrong_response(invoked, &calls, message));

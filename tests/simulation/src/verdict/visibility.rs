@@ -17,6 +17,10 @@ use super::invocations::{has_calls, is_during, is_of};
 /// SQS accepts 12 hours since the receive, of which the batching window may have taken 5 minutes and an invocation 15.
 const LONGEST_DELAY: Duration = Duration::from_secs(12 * 3600 - 1200);
 
+/// Changes of visibility timeouts wait for releases until this long before the end of the time for settling, µs: four
+/// seconds, and as much as a process may be late.
+const TO_CONCLUDE_US: u64 = 4_000_000 + 100_000;
+
 /// How far apart in-batch duplicates are, seconds.
 const APART_S: RangeInclusive<u64> = 5..=15;
 
@@ -133,6 +137,17 @@ impl Run {
             to = to.max(*waits.end() + Duration::from_secs(*APART_S.end()));
         }
         from..=to.min(LONGEST_DELAY)
+    }
+
+    /// A visibility timeout that was changed before the records of acquires without a reply were released, unless less
+    /// than four seconds were left: the message could be in conflict with its own acquire.
+    pub(super) fn changed_before_release(&self, invoked: &Invoked, calls: &[&Operation]) -> Option<String> {
+        let mut changes = invoked.messages.iter().filter_map(|message| self.change(invoked, message));
+        let first = changes.find(|change| change.at_us + TO_CONCLUDE_US < self.settling_ends_us(invoked))?;
+        let is_release = |call: &&&Operation| matches!(call.call, Call::Release { claim: None, .. });
+        let mut releases = calls.iter().filter(is_release);
+        let late = releases.find(|call| call.returned_us.is_some_and(|returned_us| returned_us > first.at_us))?;
+        Some(format!("{}: visibility timeouts are changed before {late}: {first:?}", late.call.key()))
     }
 
     /// Whether an invocation had time to change visibility timeouts: a process may be frozen until the time for work
