@@ -75,8 +75,9 @@ local function acquire(key, asked, seen)
   return acquired(claim)
 end
 
--- MGET saves the SET of a completed record. Only with declared keys, which are in the global KEYS: keys from ARGV may be
--- of several slots, for which MGET fails, and a node with Valkey 9.0 or 9.1 then refuses every script until its restart.
+-- A record that MGET shows as completed needs no SET. MGET is used only for declared keys, which are in the global
+-- KEYS. Keys from ARGV may be of several slots. MGET then fails, and a node with Valkey 9.0 or 9.1 refuses every script
+-- after that until it is restarted.
 local answers, seen = {}, KEYS == _G.KEYS and redis.pcall('MGET', unpack(KEYS)) or {}
 for i, key in ipairs(KEYS) do answers[i] = acquire(key, ARGV[5 + i], seen[i]) end
 return answers

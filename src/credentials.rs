@@ -31,10 +31,11 @@ pub trait CredentialsSource: fmt::Debug + Send + Sync {
     /// The login of a new connection. If the server has just rejected a login, `rejected` is that login, and the
     /// connection is tried once more if the returned login differs from it.
     ///
-    /// The time for a login is limited, because calls wait for it: for Redis to 4 seconds, and for PostgreSQL, with the
-    /// connection, to the timeout of the database and 3 seconds. On a cluster, one login is for all connections that
-    /// are opened together. If the client library then opens one of them again, the login and the connection have the
-    /// timeout of Redis; if they take longer, all are opened again, with 4 seconds for the login.
+    /// The time for a login is limited, because calls wait for it. For Redis the limit is 4 seconds. For PostgreSQL the
+    /// login and the connection together may take the timeout of the database plus 3 seconds. On a cluster, the
+    /// connections that are opened together share one login. If the client library later opens one of them again, the
+    /// login and the connection together may take the timeout of Redis. If they take longer, all connections are opened
+    /// again, with 4 seconds for the login.
     ///
     /// # Errors
     /// If no login is available. No connection is made.

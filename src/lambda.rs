@@ -67,9 +67,10 @@ impl<S: Store, W: Work<Message>> Handler<S, W> {
     /// before the first invocation, so nothing in a snapshot can be outdated.
     ///
     /// # Errors
-    /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached. With several
-    /// concurrent invocations, the wait for the next one is repeated without end instead, and a response that cannot be
-    /// sent ends one of them for good: after the last one, this is an error.
+    /// If the process was not started by Lambda or an emulator, or the Lambda Runtime API cannot be reached. With
+    /// several concurrent invocations, a request for the next invocation that fails is repeated without limit instead.
+    /// If a response cannot be sent, the task that serves one of the concurrent invocations ends and is not replaced.
+    /// `serve` returns an error when the last of these tasks has ended.
     ///
     /// ## Cancel safety
     /// If the future is dropped, so is the current invocation, as if the future of [`handle`](Self::handle) were

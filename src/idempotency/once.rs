@@ -64,8 +64,8 @@ pub enum OnceError {
     /// The closure ran and failed, panicked or was cancelled at the deadline.
     #[error("the closure failed")]
     Failed {
-        /// The error of the closure. If the failure could not be recorded, the error of the store, or that another call
-        /// has the key. Its kind says whether to call again.
+        /// The error of the closure. If the failure could not be recorded, it is instead the error of the store, or an
+        /// error which says that another call has acquired the key. [`WorkError::kind`] says whether to call again.
         #[source]
         error: WorkError,
         /// Whether this or an earlier call may have taken effect. The next one is then a recovery.

@@ -38,10 +38,10 @@ pub struct Policy {
     /// How much longer than the deadline a lease lasts, for requests that are still in flight. More than half of
     /// [`longest_lease`](Self::longest_lease) counts as this half, so that work has the other. Default: 1 second.
     pub lease_grace: Duration,
-    /// Maximum lease. Work with a later deadline is cancelled before the lease ends, by the
-    /// [`lease_grace`](Self::lease_grace), which is at most half of it. All consumers of a namespace must use the same
-    /// value: a longer lease was acquired while the store's clock was ahead, and is shortened to this value. Default:
-    /// 24 hours.
+    /// Maximum lease. Work with a later deadline is cancelled [`lease_grace`](Self::lease_grace) before the lease ends,
+    /// or half of this value before it if that is less. All consumers of a namespace must use the same value. A longer
+    /// lease is assumed to have been acquired while the store's clock was ahead, and is shortened to this value.
+    /// Default: 24 hours.
     pub longest_lease: Duration,
 }
 

@@ -57,9 +57,9 @@ pub enum Outcome {
     Mismatch,
     /// An earlier attempt failed permanently, or all attempts are used up. Nothing ran.
     FailedBefore,
-    /// The deadline passed before the work started, or the lease ended that was shortened to
-    /// [`Policy::longest_lease`](super::Policy::longest_lease). Nothing ran. The attempt is not counted if the store
-    /// could be reached.
+    /// The work was not started, because its deadline had passed, or because its lease, which lasts at most
+    /// [`Policy::longest_lease`](super::Policy::longest_lease), had ended. Nothing ran. The attempt is not counted if
+    /// the store could be reached.
     NotStarted,
     /// The receiver of the work is unavailable, or something that this message needs is in use. The work had no effect.
     /// The attempt is not counted if the store could be reached.

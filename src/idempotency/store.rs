@@ -104,11 +104,12 @@ pub trait Store: Send + Sync {
         claim: Option<&Claim>,
     ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
-    /// The part of the store that has this key, for a store with parts that fail separately, such as the shards of a
-    /// cluster. While a part is unavailable, a batch goes on with the messages whose keys are in others. It may change
-    /// between two calls. Nothing is asked of the store. Default: 0 for every key, a store that fails as a whole.
+    /// The part of the store that has this key. A store has several parts if they fail separately, such as the shards
+    /// of a cluster. While a part is unavailable, a batch continues with the messages whose keys are in other parts.
+    /// The part of a key may change between two calls. The method sends nothing to the store. Default: 0 for every key,
+    /// for a store that fails as a whole.
     ///
-    /// A store that wraps another one should return the part of that.
+    /// A store that wraps another store should return the part that the inner store returns.
     fn part(&self, _key: &Key) -> usize {
         0
     }

@@ -73,12 +73,14 @@ pub trait Work<T: ?Sized>: Send + Sync {
         ""
     }
 
-    /// The longest time that a run with this input takes, because it ends by a timeout of its own. A message for which
-    /// less is left before the deadline is not started but delivered again, because cancelled work may have taken
-    /// effect. More than half of the time of a batch counts as this half. Until one of its messages is started or
-    /// becomes a dead letter, or is done while the store is available, any time is enough, so that each batch makes
-    /// progress. Only batches of SQS use it. If the payload of a message is in S3, it is also called before that is
-    /// read. By default zero: a message is started as long as any time is left.
+    /// The longest time that a run with this input takes, because the work has a timeout of its own. Default: zero, so
+    /// a message is started as long as any time is left.
+    ///
+    /// Only batches of SQS use it. A message is not started, but delivered again, if less time than this is left before
+    /// the deadline: cancelled work may have taken effect. Two exceptions let batches make progress. Half of the time
+    /// that the batch had at its start is enough for any message. Any time is enough until one of the messages is
+    /// started or becomes a dead letter, or is done while the store is available. If the payload of a message is in S3,
+    /// this method is also called before the payload is read.
     fn longest_run(&self, input: &T) -> Duration {
         let _ = input;
         Duration::ZERO

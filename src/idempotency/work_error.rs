@@ -20,11 +20,12 @@ pub struct WorkError {
 pub enum WorkErrorKind {
     /// The work had no effect. Try again.
     Retryable {
-        /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff). On SQS
-        /// it is rounded up to whole seconds, is at most 11 h 40 min and ends 12 hours after the receive. One that would
-        /// end later than two days after the first receive of the message is at most 7.5 to 15 minutes (up to 15 seconds
-        /// more for an in-batch duplicate), so that SQS moves the message to the dead-letter queue before the end of its
-        /// retention.
+        /// The delay that the work requested, at least one second. `None` uses the [`backoff`](super::backoff).
+        ///
+        /// On SQS it is rounded up to whole seconds. It is at most 11 h 40 min, and ends at most 12 hours after the
+        /// receive. A delay that would end later than two days after the first receive of the message is limited to 7.5
+        /// to 15 minutes (up to 15 seconds more for an in-batch duplicate). So SQS moves the message to the dead-letter
+        /// queue before the end of its retention.
         after: Option<Duration>,
     },
     /// The work had no effect, because its receiver is unreachable or overloaded. The attempt is not counted. Try

@@ -109,9 +109,10 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         outage.map_or(Ok(reports), Err)
     }
 
-    /// As [`run`](Self::run), and measures each step. Returns the reports also if the store was unavailable before any
-    /// work ran. The records of acquires without a reply are released until [`Deadline::settle`]. `conclude` gets the reports
-    /// once they are released, or [`TIME_TO_CONCLUDE`] before that time, but never before the last message has ended.
+    /// As [`run`](Self::run), and measures each step. Returns the reports even if the store was unavailable before any
+    /// work ran. Records whose acquires had no reply are released until [`Deadline::settle`]. `conclude` gets the
+    /// reports when these records are released, or [`TIME_TO_CONCLUDE`] before [`Deadline::settle`] if that is earlier.
+    /// It is never called before the last message has ended.
     pub(crate) async fn run_timed(
         &self,
         messages: &[Message],

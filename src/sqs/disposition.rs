@@ -54,7 +54,8 @@ impl Disposition {
         Self::redeliver(backoff(message.receive_count.unwrap_or(1)))
     }
 
-    /// Limits a delay that is longer than each [`backoff`] for another message than the one that it was chosen for.
+    /// Applies this disposition to another message. A delay that is longer than the longest [`backoff`] is limited by
+    /// the first receive of that message.
     pub(super) fn shared_with(self, other: &Message) -> Self {
         match self {
             Self::Redeliver { after: Some(after) } if after > LONGEST_BACKOFF => Self::redeliver(limited(after, other)),
@@ -62,7 +63,8 @@ impl Disposition {
         }
     }
 
-    /// That of an in-batch duplicate of a message with this one: a longer delay, unless that has the longest.
+    /// The disposition of an in-batch duplicate of a message with this disposition. Its delay is longer, or shorter if
+    /// a longer one would exceed the maximum.
     pub(super) fn apart(self) -> Self {
         let Self::Redeliver { after: Some(after) } = self else { return self };
         let separation = DUPLICATE_SEPARATION.mul_f64(0.5 + random());

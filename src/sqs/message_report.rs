@@ -201,11 +201,11 @@ impl MessageReport {
         Self { dead_letter_not_sent: true, ..self.not_moved(why) }
     }
 
-    /// The report if the store was unavailable before any work ran, so that the invocation fails and each message is
-    /// delivered again. It waits as long as `earlier`, the one before it in its group, or as
-    /// [`first_in_outage`](Self::first_in_outage) if it is the first: otherwise it would be received again after the
-    /// visibility timeout, and a long outage would use up the receives of the redrive policy. A message whose key is
-    /// leased waits for the end of the lease too.
+    /// The report if the store was unavailable before any work ran. The invocation then fails, and each message is
+    /// delivered again. A message waits as long as `earlier`, the disposition of the message before it in its group.
+    /// The first message of a group waits as [`first_in_outage`](Self::first_in_outage) says. Without these delays, a
+    /// message would be received again after the visibility timeout, and a long outage would use up its receives. A
+    /// message whose key is leased also waits for the end of the lease.
     pub(super) fn in_outage(&self, earlier: Disposition) -> Self {
         let reason = match self.disposition {
             Disposition::Redeliver { after: _ } => self.reason.clone(),

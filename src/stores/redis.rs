@@ -70,10 +70,11 @@ pub struct RedisSettingsError(#[from] redis::RedisError);
 /// A [`Store`] in Redis or Valkey. It connects at its first use, and again after a failed call. By Sentinel, it asks
 /// the sentinels each time and connects only to a primary.
 ///
-/// Use a store in one Tokio runtime that keeps running. The runtime that made the first of several concurrent calls sends
-/// them, and the one that opened the connection reads the replies. While that one does not run, such as a current-thread
-/// runtime outside of `block_on`, calls of other runtimes wait for it without a limit. When it ends, its calls in flight
-/// fail, also those that it sent for others.
+/// Use a store in one Tokio runtime that keeps running. If several runtimes share a store, one of them may send the
+/// calls of the others: the runtime that made the first of several concurrent calls sends all of them. The runtime that
+/// opened the connection reads the replies. While such a runtime does not run, for example a current-thread runtime
+/// outside of `block_on`, calls of other runtimes may wait without a limit. When it ends, all calls that it has sent
+/// and that are in flight fail.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     namespace: Arc<str>,

@@ -97,8 +97,8 @@
 //! The key is a String of structured fields ([RFC 8941](https://www.rfc-editor.org/rfc/rfc8941), section 3.3.3) such as
 //! `"7f3a"`, or the same without quotes, and has 1 to 255 characters. Parameters are not allowed.
 //! ## principal-missing
-//! The request has no principal that its key belongs to. The layer does not know how to authenticate, and sends no
-//! `WWW-Authenticate`: put an authentication that does outside of it.
+//! The request has no principal that its key belongs to. The layer does not authenticate requests, so it sends no
+//! `WWW-Authenticate`. Put a layer that authenticates outside of this one.
 //! ## body-too-large
 //! The body is larger than the layer reads, or than a limit outside of the layer.
 //! ## body-timeout
@@ -119,8 +119,8 @@
 //! The handler ran out of time, and the request may have taken effect. A retry runs as a recovery, unless this was the
 //! last attempt or recoveries are parked: then it gets [500](#failed-before).
 //! ## failed-before
-//! Requests with this key have failed for good: this one, or earlier ones. The detail says if this one ran and had no
-//! effect. Else an earlier one may have taken effect.
+//! Requests with this key have failed permanently: this request, or earlier ones. If this request ran and had no
+//! effect, the detail says so. Otherwise an earlier request may have taken effect.
 //! ## not-started
 //! There was no time left to start the handler. Retry after the given time.
 //! ## unavailable

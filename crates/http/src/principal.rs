@@ -4,9 +4,9 @@ use idempotent_sqs::{Fingerprint, Key};
 
 /// The client that a key belongs to: keys of different principals are different keys.
 ///
-/// It must be the same in every retry: the account or the subject that the authentication outside of the layer found,
-/// or a static API key. A token that is refreshed is not: a retry with the next one has another principal, and runs
-/// again.
+/// The principal must be the same in every retry. Use the account or the subject that the authentication outside of the
+/// layer has found, or a static API key. Do not use a token that is refreshed: a retry with the new token would have
+/// another principal, and run again.
 ///
 /// It is stored and logged as a hash, so it may be made of a secret such as a static API key. The hash has no salt: a
 /// secret that is easily guessed can be found from it.

@@ -134,8 +134,8 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
     }
 
     /// Sets how records are kept and attempts are counted. Start with [`default_policy`](Self::default_policy). A run
-    /// ends before its lease by [`Policy::lease_grace`], at the latest after the [`timeout`](Self::timeout): with a
-    /// `longest_lease` that is shorter than both together, it has less time than that.
+    /// ends [`Policy::lease_grace`] before its lease, and at the latest after the [`timeout`](Self::timeout). So if
+    /// `longest_lease` is shorter than the timeout and the grace together, a run has less time than the timeout.
     ///
     /// A response above `result_max_bytes`, with its headers, goes to `results` if that is set, up to
     /// [`MAX_RESULT_BYTES`](idempotent_sqs::idempotency::MAX_RESULT_BYTES). Else only its status and headers are kept.
@@ -182,12 +182,14 @@ impl<S: Store> IdempotencyLayerBuilder<S> {
         self.set(|settings| settings.wait = wait)
     }
 
-    /// Sets how long a request waits, before its handler runs, for the store to reply before it is treated as out of
-    /// reach, in addition to [`wait`](Self::wait). It should be longer than the store's own timeouts, so that a lost
-    /// reply is repeated first. It does not limit the recording of a response, which ends within the
-    /// [`timeout`](Self::timeout), nor reading one that is kept as an object or in the work's own record, which takes 5
-    /// seconds at most. Without [`spawn`](Self::spawn) it has no effect, and a request may wait until its timeout or
-    /// its [`deadline`](Self::deadline). Default: 2 seconds.
+    /// Sets how long a request may wait for the store before its handler runs. After this time the store counts as out
+    /// of reach. The time is in addition to [`wait`](Self::wait). Make it longer than the store's own timeouts, so that
+    /// the store first repeats a call whose reply was lost.
+    ///
+    /// It does not limit the recording of a response, which ends within the [`timeout`](Self::timeout). Nor does it
+    /// limit reading a response that is kept as an object or in the work's own record, which takes 5 seconds at most.
+    /// Without [`spawn`](Self::spawn) it has no effect, and a request may wait until its timeout or its
+    /// [`deadline`](Self::deadline). Default: 2 seconds.
     pub fn store_timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.store_timeout = timeout)
     }

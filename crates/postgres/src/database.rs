@@ -121,7 +121,7 @@ impl Database {
     /// Creates the pool. No connection is opened yet.
     ///
     /// # Panics
-    /// Never: only a pool with timeouts and without a runtime cannot be built.
+    /// Never. Building a pool fails only if it has timeouts and no runtime, and this pool has a runtime.
     #[must_use]
     pub fn new(settings: &DatabaseSettings) -> Self {
         let settings = DatabaseSettings { timeout: settings.timeout.min(LONGEST_TIMEOUT), ..settings.clone() };

@@ -13,7 +13,8 @@ use crate::sqs::payload::Payload;
 impl<S: Store, W: Work<Message>> Run<'_, S, W> {
     pub(super) async fn process(&self, index: usize) -> MessageReport {
         let (message, payload) = (&self.messages[index], &self.payloads[index]);
-        // That of the message as SQS delivered it: which slots it needs is decided before a payload is fetched.
+        // The receiver of the message as SQS delivered it, because the receiver decides which slots the message needs
+        // before a payload is fetched.
         let receiver = self.receiver(message);
         match (payload.pointer(), &self.keys[index]) {
             (Some(location), _) => self.process_pointer(index, receiver, location).await,

@@ -47,9 +47,10 @@ pub(super) async fn login(source: &dyn CredentialsSource, rejected: Option<&Logi
 
 /// Provides the logins of the connections to a cluster's nodes. Clones share them.
 ///
-/// While this store opens the connection to the cluster, they have the login that it was given. For a connection that
-/// the cluster client opens later, the source is asked within the timeout of this connection. If the source takes
-/// longer, the call fails, and its next try opens the connection to the cluster anew.
+/// While this store opens the connection to the cluster, all connections use the login that was passed to
+/// [`give`](Self::give). For a connection that the cluster client opens later, the source is asked, within the timeout
+/// of that connection. If the source takes longer, the call fails, and its next try opens the connection to the cluster
+/// anew.
 #[derive(Clone)]
 pub(super) struct ClusterLogins {
     source: Arc<dyn CredentialsSource>,

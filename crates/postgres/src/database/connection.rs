@@ -169,8 +169,8 @@ impl Connection {
         statements.entry(prepared.text.to_owned()).or_insert_with(|| Kept::Prepared(prepared.statement.clone()));
     }
 
-    /// The error of a statement. If it may be outdated, it is prepared again at its next use. After an error of the server
-    /// that is in another transaction.
+    /// The error of a statement. If the statement may be outdated, it is prepared again at its next use. If the server
+    /// returned the error, the next use is in another transaction, because this one has failed.
     pub(super) fn failed(&self, prepared: &Prepared<'_>, error: tokio_postgres::Error) -> DatabaseError {
         if error.source().is_some_and(<dyn Error>::is::<WrongType>) {
             // The driver keeps the variants and fields of each type, which a migration may have changed.
@@ -195,8 +195,9 @@ impl Connection {
         if let Some(server) = error.as_db_error()
             && server.code().code() == sqlstate::INVALID_SQL_STATEMENT_NAME
         {
-            // A pooler lost it. It is an error of the work in a function, as its context shows, and if the work handles
-            // prepared statements itself.
+            // A pooler has lost the statement. There are two exceptions: an error with a context comes from a function,
+            // and work that uses PREPARE, EXECUTE or DEALLOCATE may have caused the error itself. Both are errors of
+            // the work.
             let was_spent = self.is_spent.swap(true, Ordering::Relaxed);
             if !was_spent && server.where_().is_none() {
                 return DatabaseError::StatementOutdated;

@@ -183,7 +183,8 @@ impl Transaction {
         match has_ended {
             Some(false) => {}
             Some(true) => return Err(CommitError::EndedByWork),
-            // The error of the question also makes the COMMIT roll back, which is no error.
+            // If the server refuses to answer, that error also aborts the transaction. The COMMIT then rolls back, and
+            // reports no error.
             None => return Err(CommitError::Unchecked),
         }
         match (executed, ended) {

@@ -25,9 +25,9 @@ pub(super) const RECORD_FAILURE: TransactionStatements = TransactionStatements {
 /// this claim itself may have expired when the outcome of its commit is looked up, so it is kept. A row that is visible
 /// and kept is found first, because ON CONFLICT DO UPDATE would lock it.
 ///
-/// The statement is sent together with BEGIN. If the BEGIN fails, for example because an operator cancels it, the
-/// statement would run and commit outside a transaction. Then the setting is not set, and the NULL violates a
-/// constraint.
+/// The statement is sent together with BEGIN. If BEGIN fails, for example because an operator cancels it, the statement
+/// would run and commit outside a transaction. To prevent that, BEGIN also sets `idempotent_sqs.begun`. Without it,
+/// `attempts` is NULL, which violates a constraint.
 const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint, fence, attempts) \
      SELECT $1::text, $2::text, $3::bytea, $4::bigint, \
        CASE WHEN current_setting('idempotent_sqs.begun', true) = 'yes' THEN $5::smallint END \
@@ -39,17 +39,19 @@ const INSERT: &str = "INSERT INTO idempotency_inbox (namespace, key, fingerprint
      WHERE idempotency_inbox.done_at < now() - make_interval(secs => $6) AND idempotency_inbox.result IS NOT NULL \
        AND idempotency_inbox.fence <> excluded.fence";
 
-/// Affects the row only if this transaction inserted or replaced it. After a COMMIT or ROLLBACK of the work, when the
-/// setting is not set, it affects no row, and has no error: in a transaction that the work has begun since, an error would
-/// hide that the first one has ended.
+/// Affects the row only if this transaction inserted or replaced it.
 ///
-/// If a policy or a trigger keeps the row of the transaction from being updated, it divides by zero, so that no effect
-/// is committed without its result.
+/// If the work has executed COMMIT or ROLLBACK, the setting `idempotent_sqs.begun` is not set. The statement then
+/// affects no row and returns no error. In a transaction that the work has begun since, an error would hide that the
+/// first transaction has ended.
 ///
-/// The driver does not send a statement whose parameters have other types than the values, but it would send the COMMIT.
-/// So the types are part of the statement. If `result` has another type, the statement cannot be prepared at the BEGIN,
-/// because the arguments of `coalesce` must have one type. An assignment alone would convert the bytes to a text, which
-/// cannot be read as bytes.
+/// If a policy or a trigger prevents the update of the row, the statement divides by zero, so that no effect is
+/// committed without its result.
+///
+/// The driver refuses to send a statement if the values have other types than its parameters, but it would still send
+/// the COMMIT. So the types are part of the statement. If the column `result` has another type, preparing the statement
+/// at the BEGIN fails, because the arguments of `coalesce` must have one type. An assignment alone would convert the
+/// bytes to a text that cannot be read as bytes.
 const SET_RESULT: &str = "WITH updated AS ( \
        UPDATE idempotency_inbox SET result = coalesce($3::bytea, result) \
        WHERE namespace = $1::text AND key = $2::text AND xmin = pg_current_xact_id()::xid RETURNING 1 \

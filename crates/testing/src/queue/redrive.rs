@@ -13,10 +13,10 @@ use crate::history::MessageState;
 use crate::rng::Draw;
 
 impl Queue {
-    /// `StartMessageMoveTask`, completed at once, also from a queue that is not a dead-letter queue, which AWS refuses:
-    /// moves the visible messages to another queue, usually from a
-    /// dead-letter queue back to its source. Each message is new there: it has a new messageId, sent time and
-    /// retention, and a receive count of zero. Returns the number of messages.
+    /// Moves the visible messages to another queue, usually from a dead-letter queue back to its source. This is
+    /// `StartMessageMoveTask`, completed at once. AWS refuses a source that is not a dead-letter queue; this method
+    /// accepts it. Each message is new in the other queue: it has a new messageId, sent time and retention, and a
+    /// receive count of zero. Returns the number of messages.
     ///
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html>
     ///

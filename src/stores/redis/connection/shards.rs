@@ -21,9 +21,10 @@ use crate::stores::redis::script_call::{NOT_LOCAL, ScriptCall};
 /// may hide its shards behind one address, or refuse keys that are not declared.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// How many shared calls in a row may be in vain: they reach a node that does not serve most of their keys. One may be,
-/// while a node does not respond, because the client library then sends its calls to another. The other shards go on
-/// sharing calls, unless this many are for that node in a row.
+/// Number of shared calls in a row after which sharing pauses, if each reached a node that does not serve most of its
+/// keys. One such call is normal while a node does not respond, because the client library then sends its calls to
+/// another node. The other shards continue to share calls, unless this many calls in a row are for the node that does
+/// not respond.
 const CALLS_IN_VAIN: u32 = 3;
 
 /// What is known of the shards.

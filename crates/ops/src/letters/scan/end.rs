@@ -64,8 +64,8 @@ pub(crate) struct ScanEnd {
 impl Scan<'_> {
     /// Makes every letter visible again that was not deleted.
     pub(crate) async fn end(self, stop: Stop) -> ScanEnd {
-        // Letters of a FIFO queue are visible, and cannot be received, while earlier ones of their group are in flight. If
-        // none was received, another consumer may have all.
+        // A FIFO queue counts letters as visible although they cannot be received while earlier letters of their group
+        // are in flight. If this scan has received no letter, another consumer may have all of them.
         let may_be_blocked = self.queue.is_fifo() && !self.held.is_empty();
         let counts = if may_be_blocked || self.seen.is_empty() {
             Some(timeout(LAST_COUNT, self.queue.counts()).await)
