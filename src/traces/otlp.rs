@@ -10,7 +10,7 @@ use opentelemetry::trace::{SpanContext, TraceContextExt, TracerProvider};
 use opentelemetry_aws::trace::XrayIdGenerator;
 use opentelemetry_aws::trace::xray_propagator::span_context_from_str;
 use opentelemetry_otlp::{
-    OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT,
+    ExporterBuildError, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT_DEFAULT,
     OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, SpanExporter,
 };
 use opentelemetry_sdk::Resource;
@@ -64,7 +64,7 @@ fn is_enabled() -> bool {
 }
 
 fn tracer() -> Result<SdkTracer, String> {
-    let mut exporter = SpanExporter::builder().with_http().build().map_err(|error| error.to_string())?;
+    let mut exporter = SpanExporter::builder().with_http().build().map_err(invalid_setting)?;
     let resource = resource();
     exporter.set_resource(&resource);
     let pending = Arc::clone(PENDING.get_or_init(|| Arc::new(Pending::new(exporter, export_timeout()))));
@@ -74,6 +74,17 @@ fn tracer() -> Result<SdkTracer, String> {
         .with_resource(resource)
         .build();
     Ok(provider.tracer(env!("CARGO_PKG_NAME")))
+}
+
+/// What is wrong, without the value of a variable: an address may contain a password.
+fn invalid_setting(error: ExporterBuildError) -> String {
+    match error {
+        // Its text begins with the name of the variable.
+        ExporterBuildError::InvalidConfiguration(text) => {
+            format!("invalid {}", text.split(':').next().unwrap_or_default())
+        }
+        error @ ExporterBuildError::InternalFailure(_) => error.to_string(),
+    }
 }
 
 /// The resource from the `OTEL_` variables. Its service name is the function's name unless they set another. An empty
