@@ -17,7 +17,11 @@ pub(crate) fn of(request: &Parts) -> Option<Principal> {
                 let claim = |name: &str| jwt.claims.get(name).map(String::as_str);
                 subject(claim("iss"), claim("sub"))
             });
-            let iam = || user(authorizer.iam.as_ref()?.user_arn.as_deref());
+            let iam = || {
+                let iam = authorizer.iam.as_ref()?;
+                let identity = iam.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
+                cognito(identity).or_else(|| user(iam.user_arn.as_deref()))
+            };
             let custom = || custom(authorizer.fields.get("principalId"));
             jwt.or_else(iam).or_else(custom)
         }
@@ -27,7 +31,9 @@ pub(crate) fn of(request: &Parts) -> Option<Principal> {
                 let claim = |name: &str| claims.get(name).and_then(Value::as_str);
                 subject(claim("iss"), claim("sub"))
             });
-            let iam = || user(context.identity.user_arn.as_deref());
+            let identity = &context.identity;
+            let iam =
+                || cognito(identity.cognito_identity_id.as_deref()).or_else(|| user(identity.user_arn.as_deref()));
             jwt.or_else(iam).or_else(|| custom(fields.get("principalId")))
         }
         RequestContext::Alb(_) | _ => None,
@@ -40,7 +46,14 @@ fn subject(issuer: Option<&str>, subject: Option<&str>) -> Option<String> {
     Some(format!("jwt {} {}", present(issuer)?, present(subject)?))
 }
 
-/// An IAM user or a session of a role. A retry in another session has another principal, and runs again.
+/// A user of an identity pool of Amazon Cognito. All of them may have one ARN: that of the pool's role with the session
+/// name `CognitoIdentityCredentials`.
+fn cognito(identity_id: Option<&str>) -> Option<String> {
+    Some(format!("cognito {}", present(identity_id)?))
+}
+
+/// An IAM user, or a role with a session name. Callers with one session name, such as the environments of a Lambda
+/// function, are one principal. A retry with another session name has another principal, and runs again.
 fn user(arn: Option<&str>) -> Option<String> {
     Some(format!("iam {}", present(arn)?))
 }

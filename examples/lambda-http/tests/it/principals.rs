@@ -15,6 +15,13 @@ fn jwt(issuer: &str, subject: &str) -> Value {
     http_api(json!({ "jwt": { "claims": { "iss": issuer, "sub": subject }, "scopes": null } }))
 }
 
+/// All users of an identity pool have one ARN.
+const POOL_ARN: &str = "arn:aws:sts::123456789012:assumed-role/authenticated/CognitoIdentityCredentials";
+
+fn identity_pool(identity_id: &str) -> Value {
+    http_api(json!({ "iam": { "userArn": POOL_ARN, "cognitoIdentity": { "amr": [], "identityId": identity_id } } }))
+}
+
 /// A REST API event with this authorizer and IAM identity.
 fn rest_api(authorizer: Value, user_arn: Value) -> Value {
     let mut event = event("rest-api");
@@ -33,6 +40,8 @@ async fn each_principal_has_its_own_keys_and_payments() {
         jwt("https://login.example.com/", "bob"),
         jwt("https://other.example.com/", "alice"),
         http_api(json!({ "iam": { "userArn": arn } })),
+        identity_pool("eu-central-1:alice"),
+        identity_pool("eu-central-1:bob"),
         http_api(json!({ "lambda": { "principalId": "alice" } })),
         http_api(json!({ "lambda": { "principalId": arn } })),
     ];
@@ -56,11 +65,17 @@ async fn a_rest_api_has_the_same_principals_in_other_fields() {
     let function = fixture.start(0).await;
     let arn = Value::from("arn:aws:iam::123456789012:user/alice");
     let claims = json!({ "claims": { "iss": "https://login.example.com/", "sub": "alice" } });
-    for request in [rest_api(claims, Value::Null), rest_api(Value::Null, arn), event("rest-api")] {
+    let of_pool = ["eu-central-1:alice", "eu-central-1:bob"].map(|identity_id| {
+        let mut event = rest_api(Value::Null, POOL_ARN.into());
+        event["requestContext"]["identity"]["cognitoIdentityId"] = identity_id.into();
+        event
+    });
+    let requests = [rest_api(claims, Value::Null), rest_api(Value::Null, arn), event("rest-api")];
+    for request in requests.into_iter().chain(of_pool) {
         let answer = function.invoke(request.clone()).await;
         assert_eq!((answer.status, answer.is_replayed()), (201, false), "{request}");
     }
-    assert_eq!(fixture.payments().len(), 3);
+    assert_eq!(fixture.payments().len(), 5);
 }
 
 #[tokio::test]
