@@ -124,12 +124,8 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         let (releasing, released) = oneshot::channel::<()>();
         let run = async {
             let run = Run::new(self, messages, deadline, timings, sender);
-            let mut groups = Vec::from_iter(run.lanes_by_receiver());
-            // Unavailable receivers come last. More may hang than have slots, so a random one is their first.
-            let unavailable = groups.partition_point(|(receiver, _)| receiver.is_none());
-            let unavailable = &mut groups[unavailable..];
-            unavailable.rotate_left(random_index(unavailable.len()));
-            join_all(groups.into_iter().map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
+            let groups = run.lanes_by_receiver().into_iter();
+            join_all(groups.map(|(unavailable, lanes)| run_group(&run, unavailable, lanes))).await;
             let has_outage = run.outages.affect(None);
             let (reports, outage) = run.into_reports();
             if has_outage {
@@ -147,12 +143,6 @@ impl<S: Store, W: Work<Message>> Batch<S, W> {
         };
         join(run, release).await.0
     }
-}
-
-/// A random index of a list with this length. 0 if the operating system returns no random bytes.
-fn random_index(length: usize) -> usize {
-    // A list of one needs no system call.
-    if length < 2 { 0 } else { getrandom::u32().map_or(0, |number| number as usize % length) }
 }
 
 /// Releases the records of the acquires that a run sends, concurrently, until the run has ended and dropped the sender.

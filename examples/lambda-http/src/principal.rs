@@ -20,7 +20,7 @@ pub(crate) fn of(request: &Parts) -> Option<Principal> {
             let iam = || {
                 let iam = authorizer.iam.as_ref()?;
                 let identity = iam.cognito_identity.as_ref().and_then(|identity| identity.identity_id.as_deref());
-                cognito(identity).or_else(|| user(iam.user_arn.as_deref()))
+                signer(identity, iam.user_arn.as_deref())
             };
             let custom = || custom(authorizer.fields.get("principalId"));
             jwt.or_else(iam).or_else(custom)
@@ -32,8 +32,7 @@ pub(crate) fn of(request: &Parts) -> Option<Principal> {
                 subject(claim("iss"), claim("sub"))
             });
             let identity = &context.identity;
-            let iam =
-                || cognito(identity.cognito_identity_id.as_deref()).or_else(|| user(identity.user_arn.as_deref()));
+            let iam = || signer(identity.cognito_identity_id.as_deref(), identity.user_arn.as_deref());
             jwt.or_else(iam).or_else(|| custom(fields.get("principalId")))
         }
         RequestContext::Alb(_) | _ => None,
@@ -46,16 +45,15 @@ fn subject(issuer: Option<&str>, subject: Option<&str>) -> Option<String> {
     Some(format!("jwt {} {}", present(issuer)?, present(subject)?))
 }
 
-/// A user of an identity pool of Amazon Cognito. All of them may have one ARN: that of the pool's role with the session
-/// name `CognitoIdentityCredentials`.
-fn cognito(identity_id: Option<&str>) -> Option<String> {
-    Some(format!("cognito {}", present(identity_id)?))
-}
-
-/// An IAM user, or a role with a session name. Callers with one session name, such as the environments of a Lambda
-/// function, are one principal. A retry with another session name has another principal, and runs again.
-fn user(arn: Option<&str>) -> Option<String> {
-    Some(format!("iam {}", present(arn)?))
+/// The caller that signed the request with IAM credentials.
+///
+/// A user of an Amazon Cognito identity pool is its identity ID, because all users of a pool may have one ARN: that of the
+/// pool's role with the session name `CognitoIdentityCredentials`. Another caller is its ARN, of an IAM user or of a role
+/// with a session name. Callers with one session name, such as the environments of a Lambda function, are one principal.
+/// A retry with another session name has another principal, and runs again.
+fn signer(identity_id: Option<&str>, arn: Option<&str>) -> Option<String> {
+    let of_pool = present(identity_id).map(|id| format!("cognito {id}"));
+    of_pool.or_else(|| Some(format!("iam {}", present(arn)?)))
 }
 
 /// The principal that a Lambda authorizer returned.

@@ -143,11 +143,11 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
     }
 
     /// The first message of each lane, separately for each receiver that is known to be unavailable. The receiver of a
-    /// lane is that of its first message.
-    pub(super) fn lanes_by_receiver(&self) -> BTreeMap<Option<&str>, Vec<usize>> {
+    /// lane is that of its first message. The lanes of other receivers come first.
+    pub(super) fn lanes_by_receiver(&self) -> Vec<(Option<&str>, Vec<usize>)> {
         // Finding a receiver may parse the payload, which each message also does when it runs.
         if self.receivers.none_known_unavailable() {
-            return BTreeMap::from([(None, self.lanes.firsts.clone())]);
+            return vec![(None, self.lanes.firsts.clone())];
         }
         let mut by_receiver: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
         for first in &self.lanes.firsts {
@@ -155,7 +155,12 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
             let unavailable = self.receivers.is_known_unavailable(receiver).then_some(receiver);
             by_receiver.entry(unavailable).or_default().push(*first);
         }
-        by_receiver
+        let mut groups: Vec<_> = by_receiver.into_iter().collect();
+        let others = groups.partition_point(|(unavailable, _)| unavailable.is_none());
+        let unavailable = &mut groups[others..];
+        // More receivers may hang than there are slots for them, so each batch begins with a random one.
+        unavailable.rotate_left(random_index(unavailable.len()));
+        groups
     }
 
     /// Whether any payload of this lane is in S3.
@@ -261,4 +266,10 @@ impl<'a, S: Store, W: Work<Message>> Run<'a, S, W> {
 fn repeated(keys: &[Result<Key, MessageReport>]) -> HashSet<Key> {
     let mut seen = HashSet::with_capacity(keys.len());
     keys.iter().flatten().filter(|key| !seen.insert(*key)).cloned().collect()
+}
+
+/// A random index of a list with this length. 0 if the operating system returns no random bytes.
+fn random_index(length: usize) -> usize {
+    // A list of one needs no system call.
+    if length < 2 { 0 } else { getrandom::u32().map_or(0, |number| number as usize % length) }
 }

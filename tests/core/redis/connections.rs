@@ -231,7 +231,7 @@ async fn a_script_that_is_lost_again_whenever_it_is_sent_is_sent_once_in_each_of
     assert_eq!(calls(&redis, "eval").await, 2);
 }
 
-/// As of a server that compiles no script, with flags or without.
+/// The store tries both forms of a script, with flags and without. Neither is compiled.
 #[tokio::test]
 async fn a_script_that_the_server_does_not_compile_is_an_error() {
     let redis = Redis::start().await;

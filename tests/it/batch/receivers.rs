@@ -214,7 +214,7 @@ async fn a_receiver_that_responds_again_is_called_soon_although_more_others_hang
     let work = HangingReceiver { unavailable: AtomicBool::new(true), sent: Mutex::default() };
     let settings = with!(settings(), concurrency = NonZeroUsize::new(4).unwrap());
     let batch = Batch::new(Idempotency::new(MemoryStore::default(), Policy::default()), &work, settings);
-    // `b` is between four others that hang and four that hang.
+    // `b` is neither among the first four nor among the last four, so neither order calls it.
     let receivers = ["1", "2", "3", "4", "b", "w", "x", "y", "z"];
     for receiver in receivers {
         batch.run(&[message(receiver, receiver)], Deadline::within(TIME)).await.unwrap();
