@@ -51,7 +51,7 @@ pub fn inject_process_fault(rng: &mut Rng, orders: &[mpsc::Sender<Order>]) {
     let process = rng.index(orders.len());
     let order = match rng.draw(0..8) {
         0..2 => Order::Stop(rng.millis(BEYOND_THE_LEASE)),
-        2 => Order::Rest(BEYOND_CONNECTIONS),
+        2..4 => Order::Rest(BEYOND_CONNECTIONS),
         _ => Order::Kill,
     };
     // A frozen process gets the order when it resumes.

@@ -1,5 +1,7 @@
 //! What the processes use: a queue, the API of SQS, and Redis. The settings name their receiver.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use idempotent_sqs::sqs::DeadLetter;
 use idempotent_sqs_testing::{Mapping, Queue, SqsError};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -25,6 +28,8 @@ pub struct Fixture {
     sqs: Server,
     /// Settings of the process with this number.
     settings: Box<Settings>,
+    /// For each process, how long it was frozen, ns, in a file of 8 bytes.
+    frozen_ns: TempDir,
     all_sent: AtomicBool,
     over: Notify,
 }
@@ -44,18 +49,31 @@ impl Fixture {
         let tally: Arc<Tally> = Arc::default();
         let sqs = sqs(queue.clone(), Arc::clone(&tally)).await;
         let (all_sent, over) = (AtomicBool::new(false), Notify::new());
-        Self { tally, binary: path, redis, cluster, sqs, settings, all_sent, over }
+        let frozen_ns = tempfile::tempdir().unwrap();
+        Self { tally, binary: path, redis, cluster, sqs, settings, frozen_ns, all_sent, over }
     }
 
     /// Starts a process. Its access key of AWS names its number.
     pub async fn function(&self, number: usize) -> Function {
+        self.set_frozen(number, Duration::ZERO);
+        let frozen_ns = self.frozen_ns(number);
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
         let (access_key, own) = (format!("process-{number}"), (self.settings)(number));
         let mut settings = fleet::SETTINGS.to_vec();
         settings.extend([("REDIS_URL", &*self.redis), ("REDIS_CLUSTER", &*cluster), ("AWS_ENDPOINT_URL_SQS", &*sqs)]);
-        settings.push(("AWS_ACCESS_KEY_ID", &access_key));
+        settings.extend([("AWS_ACCESS_KEY_ID", &*access_key), ("FROZEN_NS", frozen_ns.to_str().unwrap())]);
         settings.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
         Function::start(self.binary, &settings).await
+    }
+
+    /// Sets how long this process has been frozen, which its monotonic clock does not count.
+    pub fn set_frozen(&self, number: usize, time: Duration) {
+        let ns = i64::try_from(time.as_nanos()).unwrap();
+        fs::write(self.frozen_ns(number), ns.to_ne_bytes()).unwrap();
+    }
+
+    fn frozen_ns(&self, number: usize) -> PathBuf {
+        self.frozen_ns.path().join(number.to_string())
     }
 
     pub fn has_sent_all(&self) {

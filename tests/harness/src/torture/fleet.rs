@@ -20,7 +20,8 @@ pub enum Order {
     Kill,
     /// Freezes the process for this time.
     Stop(Duration),
-    /// Freezes the process for this time after its invocation, as Lambda does until the next one.
+    /// Freezes the process for this time after its invocation, as Lambda does until the next one. On Linux its monotonic
+    /// clock stops meanwhile, as that of Lambda may.
     Rest(Duration),
 }
 
@@ -28,6 +29,7 @@ pub enum Order {
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
     let mut function = fixture.function(number).await;
     let mut resumes_at: Option<Instant> = None;
+    let mut frozen = Duration::ZERO;
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
             tokio::select! {
@@ -94,11 +96,13 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             function.signal("-CONT");
         }
         if !function.is_running() {
-            function = fixture.function(number).await;
+            (function, frozen) = (fixture.function(number).await, Duration::ZERO);
         } else if let Some(time) = rest {
             fixture.tally.fault("process frozen between invocations", Some(number), Instant::now());
             function.signal("-STOP");
             sleep(time).await;
+            frozen += time;
+            fixture.set_frozen(number, frozen);
             function.signal("-CONT");
         }
     }

@@ -7,8 +7,9 @@ use super::Received;
 /// How long a connection may be idle, µs: docs/webhook.md. The rest is tolerance.
 const LONGEST_IDLE_US: u64 = 4_500_000;
 
-/// How long a process is stopped at most, µs.
-const LONGEST_STOP_US: u64 = 3_000_000;
+/// The longest time after which a process that was stopped sends a request for which it had chosen a connection before,
+/// µs. It is stopped for three seconds at most.
+const SENT_AFTER_STOP_US: u64 = 4_000_000;
 
 /// A request to a server on a connection that was idle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,10 +23,11 @@ pub struct ReusedConnection {
 }
 
 impl Received {
-    /// Whether a connection was idle for longer than one may be until this time, and no process was stopped meanwhile.
+    /// Whether a connection was idle for longer than one may be until this time, and no process may have been stopped
+    /// between the choice of this connection and the request.
     pub(super) fn was_idle_for_too_long(&self, at_us: u64, idle_us: u64) -> bool {
-        let meanwhile = at_us.saturating_sub(idle_us + LONGEST_STOP_US)..at_us;
-        idle_us > LONGEST_IDLE_US && !self.stopped_us.iter().any(|at_us| meanwhile.contains(at_us))
+        let shortly_before = at_us.saturating_sub(SENT_AFTER_STOP_US)..at_us;
+        idle_us > LONGEST_IDLE_US && !self.stopped_us.iter().any(|at_us| shortly_before.contains(at_us))
     }
 
     /// Requests to the AWS API on connections that were idle for too long.

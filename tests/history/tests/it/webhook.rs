@@ -192,8 +192,8 @@ fn a_request_that_is_not_that_of_its_message_and_claim_is_found() {
 }
 
 #[test]
-fn a_connection_is_idle_for_too_long_only_if_no_process_was_stopped_meanwhile() {
-    for (stopped_us, wrong) in [(vec![], 2), (vec![999_999], 2), (vec![1_000_000], 0), (vec![9_999_999], 0)] {
+fn a_connection_is_idle_for_too_long_only_if_no_process_was_stopped_shortly_before() {
+    for (stopped_us, wrong) in [(vec![], 2), (vec![5_999_999], 2), (vec![6_000_000], 0), (vec![9_999_999], 0)] {
         let call = WebhookCall { at_us: 10_000_000, idle_us: Some(6_000_000), ..call(200) };
         let deliveries = vec![delivery(Invoked::NotNamed, None)];
         let reused = ReusedConnection { server: "SQS".to_owned(), at_us: 10_000_000, idle_us: 6_000_000 };

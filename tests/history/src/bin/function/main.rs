@@ -1,4 +1,7 @@
-//! The function, with a store that records its calls in a file in the directory `HISTORY_DIRECTORY`.
+//! The function, with a store that records its calls in a file in the directory `HISTORY_DIRECTORY`. Its monotonic clock
+//! is that of [`frozen_clock`], by the file `FROZEN_NS`.
+
+mod frozen_clock;
 
 use std::env;
 use std::path::Path;
@@ -11,6 +14,7 @@ use lambda_runtime::Error;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
+    frozen_clock::follow(Path::new(&env::var("FROZEN_NS")?))?;
     traces::init(lambda_runtime::tracing::init_default_subscriber);
     let mut environment = Environment::from_process();
     let config = Config::read(&mut environment);
