@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::yield_now;
 
 use harness::front::Front;
-use harness::redis::{Redis, free_port};
+use harness::redis::{Redis, closed_port, free_port};
 use harness::{soon, until, with};
 use idempotent_sqs_testing::attempt;
 

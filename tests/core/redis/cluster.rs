@@ -3,7 +3,6 @@
 use futures_util::future::join_all;
 use futures_util::join;
 use harness::cluster::SmallCluster;
-use harness::redis::free_port;
 use redis::cluster_routing::Slot;
 
 use super::*;
@@ -152,7 +151,7 @@ async fn records_of_a_shared_call_that_reached_two_nodes_may_have_been_acquired(
     let end_the_first_node = async {
         let last = format!("payments:{}", of_first[2]);
         until(|| async { cluster.ask::<bool>(0, &["EXISTS", &last]).await }).await;
-        front.forward_to(free_port());
+        front.forward_to(closed_port());
         front.cut();
     };
     let acquires = join_all(of_first.iter().map(|key| store.acquire(attempt(key))));

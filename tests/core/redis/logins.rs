@@ -39,7 +39,7 @@ impl CredentialsSource for Wrong {
 async fn a_login_is_asked_for_again_only_if_it_was_rejected_and_used_again_only_if_it_has_changed() {
     let redis = Redis::start_with(&["--requirepass", "right"]).await;
     let front = Front::to(redis.port()).await;
-    for (port, tries) in [(free_port(), 0), (front.port, 2)] {
+    for (port, tries) in [(closed_port(), 0), (front.port, 2)] {
         let source = Arc::new(Wrong::default());
         let settings = RedisSettings::new(format!("redis://127.0.0.1:{port}").parse().unwrap(), "payments");
         let settings = with!(settings, credentials = Some(Arc::clone(&source) as Arc<dyn CredentialsSource>));

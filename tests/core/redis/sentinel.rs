@@ -76,7 +76,7 @@ async fn sentinels_that_are_down_or_silent_delay_nothing_if_a_majority_replies()
     let (silent, alive) = (Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await);
     let others = [Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await];
     silent.signal("-STOP");
-    let url = sentinel::url(&[free_port(), silent.port(), alive.port(), others[0].port(), others[1].port()]);
+    let url = sentinel::url(&[closed_port(), silent.port(), alive.port(), others[0].port(), others[1].port()]);
     let settings = with!(RedisSettings::new(url.parse().unwrap(), "payments"), timeout = Duration::from_secs(15));
     let asked = std::time::Instant::now();
     acquired(&RedisStore::new(&settings).unwrap(), attempt("pay_1")).await;
@@ -88,7 +88,7 @@ async fn one_sentinel_that_replies_is_enough() {
     let redis = Redis::start().await;
     let (silent, alive) = (Sentinel::watch(&redis, 1).await, Sentinel::watch(&redis, 1).await);
     silent.signal("-STOP");
-    acquired(&on(&sentinel::url(&[free_port(), silent.port(), alive.port()])), attempt("pay_1")).await;
+    acquired(&on(&sentinel::url(&[closed_port(), silent.port(), alive.port()])), attempt("pay_1")).await;
 }
 
 #[tokio::test]

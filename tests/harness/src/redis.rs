@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io::{BufReader, Seek};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use idempotent_sqs::{RedisSettings, RedisStore};
@@ -12,6 +13,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, IntoConnectionInfo, Parser};
 use redis_test::utils::{TlsFilePaths, build_keys_and_certs_for_tls};
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use super::{TIMEOUT, until};
 
@@ -169,8 +171,19 @@ pub fn store_with_timeout(url: &str, cluster: bool, timeout: Duration) -> RedisS
     RedisStore::new(&settings).unwrap()
 }
 
+/// A port on which a server can be started. Until then, any process may get it.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A port that refuses connections. It is bound until this process ends, so no server can get it.
+pub fn closed_port() -> u16 {
+    static NOT_LISTENING: LazyLock<TcpSocket> = LazyLock::new(|| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        socket
+    });
+    NOT_LISTENING.local_addr().unwrap().port()
 }
 
 /// Options of a process that accepts only TLS on this port.

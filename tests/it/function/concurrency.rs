@@ -11,7 +11,7 @@ use harness::event::event;
 use harness::front::Front;
 use harness::http::Answer;
 use harness::lambda::PASSWORD;
-use harness::redis::free_port;
+use harness::redis::closed_port;
 
 /// Eight concurrent invocations.
 const CONCURRENT: (&str, &str) = ("AWS_LAMBDA_MAX_CONCURRENCY", "8");
@@ -117,7 +117,7 @@ async fn a_claim_not_settled_in_time_is_not_settled_after_its_invocation() {
     let times_out = function.begin(event([pay("m1", "times_out")]), Duration::from_secs(4));
     let continues = function.begin(event([pay("m2", "continues")]), LONG);
     fixture.webhook.called(2).await;
-    front.forward_to(free_port());
+    front.forward_to(closed_port());
     front.cut();
     assert_eq!(times_out.failures().await, ["m1"]);
 

@@ -12,7 +12,7 @@ use super::{Fixture, NO_FAILURES, pay};
 use harness::collector::{Collector, attribute};
 use harness::event::{Record, event};
 use harness::http::{Answer, Request, Server};
-use harness::redis::free_port;
+use harness::redis::closed_port;
 use harness::until;
 
 /// The trace ID of the Runtime API's header.
@@ -117,7 +117,7 @@ async fn all_spans_of_a_large_batch_are_sent() {
 async fn an_unreachable_or_unresponsive_collector_loses_only_spans() {
     let fixture = Fixture::start().await;
     let unresponsive = Server::start(|_request: Request| std::future::pending::<Answer>()).await;
-    for (collector, timeout) in [(format!("127.0.0.1:{}", free_port()), 20), (unresponsive.address(), 4)] {
+    for (collector, timeout) in [(format!("127.0.0.1:{}", closed_port()), 20), (unresponsive.address(), 4)] {
         let endpoint = format!("http://{collector}");
         let function = fixture.function_with(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]).await;
         let pending = function.begin(event([pay(&collector, &collector)]), Duration::from_secs(timeout));

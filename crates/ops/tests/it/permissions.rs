@@ -1,6 +1,6 @@
 //! The Redis permissions that each command needs, and the errors without them.
 
-use harness::redis::{Redis, connect, free_port};
+use harness::redis::{Redis, closed_port, connect};
 use harness::workspace;
 use redis::{AsyncCommands, ConnectionInfo, IntoConnectionInfo};
 
@@ -71,7 +71,7 @@ async fn stats_omit_what_the_user_may_not_read() {
 
 #[tokio::test]
 async fn an_unreachable_server_and_a_rejected_password_exit_with_2_and_show_no_secret() {
-    let unreachable = Tool::on(&format!("redis://default:{PASSWORD}@127.0.0.1:{}", free_port()));
+    let unreachable = Tool::on(&format!("redis://default:{PASSWORD}@127.0.0.1:{}", closed_port()));
     let forget = ["forget", "pay_1", "--state", "completed", "--fence", "1"];
     for command in [["inspect", "pay_1"].as_slice(), &["failed"], &["stats"], &forget] {
         let output = unreachable.run(command).await;

@@ -8,7 +8,7 @@ mod durable;
 use durable::{Durable, Fault};
 use harness::event::{Record, event};
 use harness::lambda::Function;
-use harness::redis::{Redis, free_port};
+use harness::redis::{Redis, closed_port};
 use tokio::net::TcpListener;
 
 const FUNCTION: &str = "arn:aws:lambda:eu-central-1:123456789012:function:order:live";
@@ -94,7 +94,7 @@ async fn a_throttle_or_a_missing_right_or_no_connection_is_not_an_attempt() {
     assert_eq!(function.invoke(order("m1", "o1", r#"{"order": 1}"#)).await, [""; 0]);
     assert_eq!(function.messages(3).await[2]["attempt"], 1);
 
-    let closed = dispatcher(&redis, &format!("http://127.0.0.1:{}", free_port())).await;
+    let closed = dispatcher(&redis, &format!("http://127.0.0.1:{}", closed_port())).await;
     assert_eq!(closed.invoke(order("m2", "o2", r#"{"order": 2}"#)).await, ["m2"]);
     let (_, reason) = logged(&closed, 1).await;
     assert!(reason.starts_with("unavailable"), "{reason}");

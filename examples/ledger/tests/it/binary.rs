@@ -3,7 +3,7 @@
 use super::*;
 use harness::event::{Record, event};
 use harness::lambda::Function;
-use harness::redis::{Redis, free_port};
+use harness::redis::{Redis, closed_port};
 
 fn record(id: &str, body: &str) -> Record {
     Record::new(id).body(body)
@@ -50,7 +50,7 @@ async fn the_function_books_a_batch_once_even_if_redis_loses_its_records() {
 #[tokio::test]
 async fn without_redis_the_function_fails_the_invocation_or_proceeds_as_configured() {
     let base = books(&["a"]).await;
-    let (nowhere, database) = (format!("redis://127.0.0.1:{}", free_port()), base.url());
+    let (nowhere, database) = (format!("redis://127.0.0.1:{}", closed_port()), base.url());
     let settings = settings(&nowhere, &database);
     let refuses = Function::start(env!("CARGO_BIN_EXE_ledger"), &settings).await;
     let batch = || event([record("m1", &payment("e1", "a", "CREDIT", 1250, 1))]);

@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use harness::front::Front;
-use harness::redis::free_port;
+use harness::redis::closed_port;
 use harness::soon;
 use harness::torture::Length;
 use harness::torture::tally::lock;
@@ -104,7 +104,7 @@ async fn run(seed: u64, servers: &mut Servers, directory: &Path, deliveries: usi
     let losses = Losses::of_server(&servers.redis).await;
     losses.flush().await;
     let operator = Operator::of(base.port, &base.name).await;
-    let world = Arc::new(World::new(operator, losses, base.port, free_port()));
+    let world = Arc::new(World::new(operator, losses, base.port, closed_port()));
     let state = servers::state(&base).await;
     let passwords = Passwords::new(&password);
     let redis = [steady.port, breaking.port].map(|port| format!("redis://127.0.0.1:{port}"));

@@ -72,7 +72,7 @@ async fn the_errors_of_the_command_say_what_to_do() {
     );
 
     let mut down = command(&redis, &base, &[]);
-    down.env("REDIS_URL", format!("redis://127.0.0.1:{}", harness::redis::free_port()));
+    down.env("REDIS_URL", format!("redis://127.0.0.1:{}", harness::redis::closed_port()));
     let (status, _, error) = output(down).await;
     assert!(!status.status.success() && error.contains("store is unavailable: "), "{error}");
 

@@ -5,7 +5,7 @@ use idempotent_sqs::idempotency::{Acquire, MessageIdHash, WorkErrorKind};
 use idempotent_sqs_testing::attempt;
 
 use harness::front::Front;
-use harness::redis::free_port;
+use harness::redis::closed_port;
 
 /// The core with this number of attempts, on an empty store.
 fn attempts(most: u8) -> Idempotency<MemoryStore> {
@@ -107,7 +107,7 @@ async fn a_commit_that_could_not_be_sent_is_not_counted_even_if_the_server_is_un
     let base = base().await;
     let (front, idempotency) = (Front::to(base.port).await, attempts(1));
     let report = run_with_fault(&idempotency, &base, &front, async |gate| {
-        front.forward_to(free_port());
+        front.forward_to(closed_port());
         front.cut();
         let open =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
@@ -127,7 +127,7 @@ async fn a_commit_that_cannot_be_looked_up_is_uncertain_and_the_next_delivery_fi
         let base = base().await;
         let (front, idempotency) = (Front::to(base.port).await, attempts(most));
         let report = run_with_fault(&idempotency, &base, &front, async |gate| {
-            front.forward_to(free_port());
+            front.forward_to(closed_port());
             lose_the_reply(&base, &front, gate).await;
         })
         .await;
@@ -216,7 +216,7 @@ async fn a_row_of_an_open_transaction_is_busy() {
     let attempt = attempt("pay_1");
     let recorded = || OwnRecord::<Message>::recorded(&inbox, &attempt, Instant::now() + TIME);
     assert_eq!(recorded().await.unwrap(), None);
-    let elsewhere = self::inbox(Pay::default(), database(&base.url_by(free_port())));
+    let elsewhere = self::inbox(Pay::default(), database(&base.url_by(closed_port())));
     let error = OwnRecord::<Message>::recorded(&elsewhere, &attempt, Instant::now() + TIME).await.unwrap_err();
     assert!(error.is_unavailable(), "an unreachable database is an outage: {error:?}");
     let insert = "BEGIN; INSERT INTO idempotency_inbox VALUES ('payments', 'pay_1', decode(repeat('00', 16), 'hex'), 1, 1, 'done')";

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use harness::front::Front;
-use harness::redis::free_port;
+use harness::redis::{closed_port, free_port};
 use idempotent_sqs::credentials::{CredentialsSource, Login, LoginFuture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -48,7 +48,7 @@ fn url_by_ports(base: &Base, [first, second]: [u16; 2]) -> String {
 #[tokio::test]
 async fn the_next_host_of_the_url_is_used_if_one_refuses_connections_or_does_not_reply() {
     let (base, silent) = (base().await, TcpListener::bind("127.0.0.1:0").await.unwrap());
-    for port in [free_port(), silent.local_addr().unwrap().port()] {
+    for port in [closed_port(), silent.local_addr().unwrap().port()] {
         let url = url_by_ports(&base, [port, base.port]);
         done(&deliver(&flushed(), &inbox(Pay::default(), impatient(&url, 2 * SECOND)), &url).await);
     }
@@ -68,7 +68,7 @@ async fn the_next_host_of_the_url_is_used_if_one_refuses_the_user() {
 async fn that_a_host_has_too_many_connections_is_not_hidden_by_the_error_of_another() {
     let base = base().await;
     let full = server_that_rejects("53300", "sorry, too many clients already").await;
-    for ports in [[full, free_port()], [free_port(), full]] {
+    for ports in [[full, closed_port()], [closed_port(), full]] {
         let inbox = inbox(Pay::default(), database(&url_by_ports(&base, ports)));
         let reason = unavailable(&run(&flushed(), &inbox).await);
         assert!(reason.contains("53300"), "{reason}");
@@ -336,12 +336,12 @@ async fn a_password_is_fetched_again_if_the_server_rejected_it() {
         let settings = with!(database_settings(url), credentials = Some(source.clone() as Arc<dyn CredentialsSource>));
         inbox(Pay::default(), Database::new(&settings))
     };
-    try_run(&flushed(), &with_url(&base.url_by(free_port()))).await.unwrap_err();
+    try_run(&flushed(), &with_url(&base.url_by(closed_port()))).await.unwrap_err();
     assert_eq!(source.rejected.load(Ordering::SeqCst), 0);
     done(&run(&flushed(), &with_url(&base.url())).await);
     assert_eq!(source.rejected.load(Ordering::SeqCst), 1);
     // The error of another host does not hide it.
-    for (ports, rejected) in [([base.port, free_port()], 2), ([free_port(), base.port], 3)] {
+    for (ports, rejected) in [([base.port, closed_port()], 2), ([closed_port(), base.port], 3)] {
         let url = url_by_ports(&base, ports);
         done(&deliver(&flushed(), &with_url(&url), &format!("pay_{rejected}")).await);
         assert_eq!(source.rejected.load(Ordering::SeqCst), rejected);
