@@ -86,7 +86,7 @@ pub enum OnceError {
     /// The deadline passed before the closure started.
     #[error("the deadline passed before the closure started")]
     NotStarted,
-    /// The store did not reply to the acquire. The closure did not run.
+    /// The store did not reply to the acquire, or the value of the key is not a record. The closure did not run.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -108,7 +108,7 @@
 //! ## in-flight
 //! A request with this key is running. Retry after the given time.
 //! ## mismatch
-//! The key was used for a request with another method, path, query, content type or body.
+//! The key was used for a request with another method, path, query, content type, content encoding or body.
 //! ## response-not-kept
 //! The request was completed, and its response was not kept or cannot be read now.
 //! ## failed
@@ -126,7 +126,8 @@
 //! ## unavailable
 //! The work cannot be done now. This request had no effect. The detail says if an earlier one may have had one.
 //! ## store-unavailable
-//! The store of idempotency records is out of reach. This request did not run.
+//! The store of idempotency records is out of reach, or the value of the key there is not a record. This request did
+//! not run. A value that is not a record is not an outage: an operator must remove it, and the log has the reason.
 //!
 //! # Modules
 //! - `key`, `principal`, `fingerprint`: what makes two requests the same

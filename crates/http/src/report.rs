@@ -63,7 +63,7 @@ pub enum RequestOutcome {
     FailedBefore,
     /// There was no time left to start the handler.
     NotStarted,
-    /// The store was out of reach. The handler did not run.
+    /// The store was out of reach, or the value of the key there is not a record. The handler did not run.
     StoreUnavailable,
     /// The store was out of reach, and the handler ran without it.
     Unprotected,

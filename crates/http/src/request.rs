@@ -21,8 +21,10 @@ pub struct IdempotentRequest {
     pub fence: Fence,
     /// The number of this attempt, from 1.
     pub attempt: u8,
-    /// Whether an earlier attempt may have taken effect: its process died, it was cancelled at its deadline, or it
-    /// answered with a 5xx other than 503.
+    /// Whether an earlier attempt may have taken effect: its process died, it was cancelled at its deadline, it
+    /// panicked, it returned an error, its response broke off, it answered with a 5xx other than 503 or an unknown
+    /// status, or its release could not be recorded. With [`ServerErrors::Keep`](crate::ServerErrors::Keep) such a 5xx
+    /// is kept instead.
     pub is_recovery: bool,
     /// When the handler is cancelled.
     pub ends: Instant,

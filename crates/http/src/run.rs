@@ -108,7 +108,7 @@ impl<S: Store, A: Attempt> Protected<S, A> {
                 Some(self.answer(conclude(report, answer, ended, deadline, settings)))
             }
             Err(error) => {
-                tracing::warn!(reason = error_chain(&error), "the store did not reply");
+                tracing::warn!(reason = error_chain(&error), "the store cannot be used");
                 match request.withdraw() {
                     // A value that is not a record is no outage.
                     Some(withdrawn) if error.is_unavailable() => Some(self.outage(withdrawn).await),

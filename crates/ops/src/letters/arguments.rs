@@ -11,7 +11,8 @@ use super::letter::outcome_words;
 /// It signs in to SQS with the environment variables of the AWS SDKs, such as `AWS_REGION`.
 ///
 /// Exit codes: 0 done; 1 no such letter, one was not sent or not deleted, or may be hidden, or interrupted; 2 invalid
-/// arguments or settings, no reply from SQS or Redis, a missing permission, or no certificate on this machine.
+/// arguments or settings, not confirmed, no reply from SQS or Redis, a missing permission, or no certificate on this
+/// machine; 130 ended at once by a second signal.
 #[derive(Parser)]
 #[command(name = "letters", version, max_term_width = 100)]
 pub struct Arguments {
