@@ -29,6 +29,8 @@ use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::credentials::is_rejected;
 use super::script_call::{Dialect, Keys, NOT_LOCAL, ScriptCall};
@@ -36,7 +38,9 @@ use super::{RedisSettings, RedisSettingsError};
 use crate::credentials::CredentialsSource;
 use crate::idempotency::StoreError;
 
-use errors::{is_not_compiled, is_rejected_whole, is_reply, lacks_permission, repeats_on_any_connection};
+use errors::{
+    is_not_compiled, is_redirection, is_rejected_whole, is_reply, lacks_permission, repeats_on_any_connection,
+};
 use reconnect::Wires;
 use shards::Sharing;
 use target::Target;
@@ -46,6 +50,13 @@ pub(super) use errors::is_wrong_type;
 /// Two tries: one on the open connection, one on a new connection. A server that refuses a new connection needs longer
 /// to recover than a caller can wait.
 pub(super) const TRIES: u32 = 2;
+
+/// First pause before a call that was redirected too often is sent again. It doubles each time, because after each
+/// redirection the client library asks the cluster for its slots.
+const REDIRECTION_PAUSE: Duration = Duration::from_millis(5);
+
+/// Longest pause before a call that was redirected too often is sent again.
+const MAX_REDIRECTION_PAUSE: Duration = Duration::from_millis(80);
 
 /// Records in one script call. Redis serves no other client during a call: half a millisecond for this many, at 4 to
 /// 8 µs a record (`INFO commandstats`). More would gain little, as a call has a fixed cost of only 10 µs.
@@ -63,6 +74,9 @@ pub(super) struct Connection {
     /// Whether the server has rejected the first line of a script, as Redis 6.2 does.
     no_flags: AtomicBool,
     sharing: std::sync::Mutex<Sharing>,
+    /// Held while a call is sent again that was redirected too often, so that such calls do not take the ASKING of each
+    /// other.
+    redirected: Mutex<()>,
 }
 
 /// A try that failed.
@@ -90,6 +104,7 @@ impl Connection {
             findings: Arc::default(),
             no_flags: AtomicBool::new(false),
             sharing: std::sync::Mutex::default(),
+            redirected: Mutex::default(),
         })
     }
 
@@ -136,7 +151,8 @@ impl Connection {
                         return Ok(vec![NOT_LOCAL.to_vec(); call.requests.len()]);
                     }
                     call.tries -= 1;
-                    let is_final = repeats_on_any_connection(&error);
+                    // The try has already repeated a call that is redirected on a cluster.
+                    let is_final = repeats_on_any_connection(&error) || self.is_cluster() && is_redirection(&error);
                     last = error;
                     if is_final {
                         break;
@@ -152,6 +168,7 @@ impl Connection {
     async fn try_script(&self, call: &mut ScriptCall) -> Result<Vec<Vec<u8>>, Failed> {
         let (dial, mut wire) = self.wire(call.tries < TRIES).await.map_err(|error| Failed { error, sent: false })?;
         let mut send_source = false;
+        let (began, mut pause, mut turn) = (Instant::now(), REDIRECTION_PAUSE, None);
         loop {
             // Waiting for a connection or for the previous reply may have taken longer than the caller's deadline. A
             // claim would then hold its record while no work runs.
@@ -179,6 +196,20 @@ impl Connection {
                              memory, completed work cannot be recorded"
                         );
                     }
+                }
+                // To follow a redirection to a slot that is being moved, the client library sends ASKING and then the
+                // call. Another command that is sent between them takes the ASKING, and the call is redirected again.
+                // The library gives up after a few redirections. A node that redirects a call has not executed it.
+                Err(error)
+                    if is_redirection(&error)
+                        && self.is_cluster()
+                        && call.shard.is_none()
+                        && began.elapsed() < self.timeout =>
+                {
+                    drop(turn.take());
+                    sleep(pause).await;
+                    pause = (pause * 2).min(MAX_REDIRECTION_PAUSE);
+                    turn = timeout(self.timeout.saturating_sub(began.elapsed()), self.redirected.lock()).await.ok();
                 }
                 Err(error) => {
                     let keeps = repeats_on_any_connection(&error) || call.shard.is_some() && is_reply(&error);

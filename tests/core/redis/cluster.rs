@@ -174,13 +174,58 @@ async fn no_command_of_a_shared_call_has_keys_of_several_slots() {
     acquire_all(&store, &attempts(&["alone".to_owned()])).await;
 }
 
+/// A tag of keys whose slot is of the first of two nodes.
+fn tag_of_first_node() -> String {
+    (0..1000).map(|n: u32| format!("{{{n}}}")).find(|tag| slot(tag) < 8192).unwrap()
+}
+
+/// The nodes may disagree about a slot whose move was interrupted.
+#[tokio::test]
+async fn a_call_that_is_redirected_without_end_is_unavailable_after_its_timeout_and_holds_up_no_other() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let cluster = SmallCluster::start(2).await;
+    let store = with_timeout(&cluster.url(), TIMEOUT);
+    let tag = tag_of_first_node();
+    cluster.start_to_move(slot(&tag), 0, 1).await;
+    let _: String = cluster.ask(1, &["CLUSTER", "SETSLOT", &slot(&tag).to_string(), "STABLE"]).await;
+    let began = std::time::Instant::now();
+    let redirected = async { (store.acquire(attempt(&tag)).await, began.elapsed()) };
+    let others = async {
+        for n in 0..10 {
+            acquired(&store, attempt(&format!("other{n}"))).await;
+        }
+        began.elapsed()
+    };
+    let ((answer, after), others_after) = soon(async { join!(redirected, others) }).await;
+    assert!(answer.unwrap_err().is_unavailable());
+    assert!((TIMEOUT..2 * TIMEOUT).contains(&after), "{after:?}");
+    assert!(others_after < TIMEOUT, "{others_after:?}");
+}
+
+/// They share a connection to the new node, on which each can take the ASKING of another.
+#[tokio::test]
+async fn concurrent_calls_for_a_slot_that_is_being_moved_all_succeed() {
+    let cluster = SmallCluster::start(2).await;
+    let store = on_cluster(&cluster.url());
+    let tag = tag_of_first_node();
+    cluster.start_to_move(slot(&tag), 0, 1).await;
+    let caller = async |caller: usize| {
+        for n in 0..30 {
+            let claim = acquired(&store, attempt(&format!("{tag}{caller}-{n}"))).await;
+            assert_eq!(store.complete(&claim, StoredResult::NotKept).await.unwrap(), Settled::Recorded);
+        }
+    };
+    soon(join_all((0..10).map(caller))).await;
+    assert_eq!(cluster.records().await, [0, 300]);
+}
+
 /// A key in a slot that is being moved has at most one record, on whichever node it is.
 #[tokio::test]
 async fn records_of_a_slot_that_is_being_moved_are_acquired_once() {
     let cluster = SmallCluster::start(2).await;
     let store = on_cluster(&cluster.url());
     // Keys of one slot of the first node among keys of others.
-    let tag = (0..1000).map(|n: u32| format!("{{{n}}}")).find(|tag| slot(tag) < 8192).unwrap();
+    let tag = tag_of_first_node();
     let slot = slot(&tag);
     let moving: Vec<String> = (0..20).map(|n| format!("{tag}{n}")).collect();
     let attempts = attempts(&[keys(100), moving.clone()].concat());

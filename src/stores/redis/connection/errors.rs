@@ -24,6 +24,11 @@ fn is_out_of_memory(error: &RedisError) -> bool {
     error.code() == Some("OOM") || error.detail().is_some_and(|detail| detail.contains("OOM command not allowed"))
 }
 
+/// Whether the server redirected the call to another node.
+pub(super) fn is_redirection(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask))
+}
+
 /// Whether the error is a reply of the server, and not of the network or the client library.
 pub(super) fn is_reply(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)

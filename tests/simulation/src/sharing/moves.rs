@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::join_all;
 use history::Rng;
 
 use super::{NAMESPACE, RECORDS, Sharer, wrong_warnings};
@@ -50,6 +51,20 @@ impl Sharer {
         if burst.shared() != 1 || burst.calls.len() != 1 + 2 * MOVING {
             wrong.push(format!("the calls {:?}", burst.calls));
         }
+        wrong.extend(self.wrong_beside_others().await);
         wrong
+    }
+
+    /// Callers that do not wait for each other take the ASKING of each other.
+    async fn wrong_beside_others(&self) -> Vec<String> {
+        const CALLERS: usize = 6;
+        let caller = async |caller: usize| {
+            let mut wrong = Vec::new();
+            for round in 0..10 {
+                wrong.extend(self.burst(&format!("{{moving}}-{caller}-{round}"), 1).await.wrong_answers());
+            }
+            wrong
+        };
+        join_all((0..CALLERS).map(caller)).await.concat()
     }
 }
