@@ -18,7 +18,8 @@ use super::record::{Failure, State, StoredResult};
 /// Keeps idempotency records. Each call reads and changes one record atomically, by the store's own clock.
 ///
 /// Every method may be called again with the same arguments, and a retrying client may execute a call late or twice:
-/// the reply is the same, and the record changes once.
+/// the reply is the same, and the record changes once. An acquire that is executed after its owner has settled changes
+/// nothing, unless another owner has acquired the record since.
 ///
 /// ```text
 /// absent      acquire                           PROCESSING, attempt 1

@@ -170,7 +170,12 @@ where
     }
 }
 
+/// Largest number of errors that an error may be wrapped in. The causes of an error that is its own cause have no end.
+const MAX_WRAPPERS: usize = 64;
+
 /// Whether a body is above the limit of the layer, or above one outside of it, whose error may be wrapped.
 fn is_too_large(error: &(dyn Error + 'static)) -> bool {
-    iter::successors(Some(error), |error| (**error).source()).any(<dyn Error>::is::<LengthLimitError>)
+    iter::successors(Some(error), |error| (**error).source())
+        .take(MAX_WRAPPERS)
+        .any(<dyn Error>::is::<LengthLimitError>)
 }
