@@ -273,3 +273,17 @@ fn random_index(length: usize) -> usize {
     // A list of one needs no system call.
     if length < 2 { 0 } else { getrandom::u32().map_or(0, |number| number as usize % length) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_random_index_is_any_of_the_list() {
+        assert_eq!(random_index(0), 0);
+        for length in 1..=4 {
+            let seen: HashSet<usize> = (0..400).map(|_| random_index(length)).collect();
+            assert_eq!(seen, (0..length).collect());
+        }
+    }
+}
