@@ -4,10 +4,12 @@
 //! - `moves`: slots that move
 //! - `leases`: leases of several lengths
 //! - `large`: large results
+//! - `runtimes`: a runtime that ends
 
 mod large;
 mod leases;
 mod moves;
+mod runtimes;
 
 use std::time::Duration;
 
@@ -60,7 +62,7 @@ const OF_CALL: [&str; 3] = [
 pub async fn share_calls(seed: u64) -> Vec<String> {
     let rng = &mut Rng::new(seed ^ 0x54a2);
     let mut wrong = Vec::new();
-    for number in 0..10 {
+    for number in 0..11 {
         let sharer = Sharer::start(number);
         lines::take();
         let (what, faults) = match number {
@@ -73,7 +75,8 @@ pub async fn share_calls(seed: u64) -> Vec<String> {
             6 => ("given up", sharer.give_up().await),
             7 => ("mixed leases", sharer.mix_leases(rng).await),
             8 => ("large results", sharer.complete_with_large_results(rng).await),
-            _ => ("unreachable", sharer.dial_in_vain().await),
+            9 => ("unreachable", sharer.dial_in_vain().await),
+            _ => ("ended runtime", sharer.end_a_runtime().await),
         };
         let faults = faults.into_iter().chain(sharer.wrong_pings());
         wrong.extend(faults.map(|fault| format!("{what}: {fault}")));
