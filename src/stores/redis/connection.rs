@@ -152,7 +152,7 @@ impl Connection {
                     }
                     call.tries -= 1;
                     // The try has already repeated a call that is redirected on a cluster.
-                    let is_final = repeats_on_any_connection(&error) || self.is_cluster() && is_redirection(&error);
+                    let is_final = repeats_on_any_connection(&error) || self.is_redirected(&error);
                     last = error;
                     if is_final {
                         break;
@@ -200,12 +200,7 @@ impl Connection {
                 // To follow a redirection to a slot that is being moved, the client library sends ASKING and then the
                 // call. Another command that is sent between them takes the ASKING, and the call is redirected again.
                 // The library gives up after a few redirections. A node that redirects a call has not executed it.
-                Err(error)
-                    if is_redirection(&error)
-                        && self.is_cluster()
-                        && call.shard.is_none()
-                        && began.elapsed() < self.timeout =>
-                {
+                Err(error) if self.is_redirected(&error) && call.shard.is_none() && began.elapsed() < self.timeout => {
                     drop(turn.take());
                     sleep(pause).await;
                     pause = (pause * 2).min(MAX_REDIRECTION_PAUSE);
@@ -220,6 +215,11 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// Whether a node of the cluster redirected the call. A single server that does so is part of a cluster.
+    fn is_redirected(&self, error: &RedisError) -> bool {
+        self.is_cluster() && is_redirection(error)
     }
 
     /// The error, with advice if there is any.

@@ -179,7 +179,7 @@ fn tag_of_first_node() -> String {
     (0..1000).map(|n: u32| format!("{{{n}}}")).find(|tag| slot(tag) < 8192).unwrap()
 }
 
-/// The nodes may disagree about a slot whose move was interrupted.
+/// A move that was interrupted can leave a slot whose nodes redirect calls to each other.
 #[tokio::test]
 async fn a_call_that_is_redirected_without_end_is_unavailable_after_its_timeout_and_holds_up_no_other() {
     const TIMEOUT: Duration = Duration::from_secs(2);
@@ -202,7 +202,7 @@ async fn a_call_that_is_redirected_without_end_is_unavailable_after_its_timeout_
     assert!(others_after < TIMEOUT, "{others_after:?}");
 }
 
-/// They share a connection to the new node, on which each can take the ASKING of another.
+/// The calls share a connection to the new node, on which each can take the ASKING of another.
 #[tokio::test]
 async fn concurrent_calls_for_a_slot_that_is_being_moved_all_succeed() {
     let cluster = SmallCluster::start(2).await;

@@ -55,8 +55,8 @@ impl Fixture {
 
     /// Starts a process. Its access key of AWS names its number.
     pub async fn function(&self, number: usize) -> Function {
-        self.set_frozen(number, Duration::ZERO);
         let frozen_ns = self.frozen_ns(number);
+        fs::write(&frozen_ns, 0_i64.to_ne_bytes()).unwrap();
         let (cluster, sqs) = (self.cluster.to_string(), format!("http://{}", self.sqs.address()));
         let (access_key, own) = (format!("process-{number}"), (self.settings)(number));
         let mut settings = fleet::SETTINGS.to_vec();
@@ -66,10 +66,12 @@ impl Fixture {
         Function::start(self.binary, &settings).await
     }
 
-    /// Sets how long this process has been frozen, which its monotonic clock does not count.
-    pub fn set_frozen(&self, number: usize, time: Duration) {
-        let ns = i64::try_from(time.as_nanos()).unwrap();
-        fs::write(self.frozen_ns(number), ns.to_ne_bytes()).unwrap();
+    /// Adds a time during which this process was frozen, which its monotonic clock does not count.
+    pub fn add_frozen(&self, number: usize, time: Duration) {
+        let path = self.frozen_ns(number);
+        let before = i64::from_ne_bytes(fs::read(&path).unwrap().try_into().unwrap());
+        let ns = before + i64::try_from(time.as_nanos()).unwrap();
+        fs::write(path, ns.to_ne_bytes()).unwrap();
     }
 
     fn frozen_ns(&self, number: usize) -> PathBuf {

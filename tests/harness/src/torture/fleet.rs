@@ -29,7 +29,6 @@ pub enum Order {
 pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut orders: mpsc::Receiver<Order>) {
     let mut function = fixture.function(number).await;
     let mut resumes_at: Option<Instant> = None;
-    let mut frozen = Duration::ZERO;
     while !fixture.is_over(&mapping) {
         let Some(invocation) = mapping.poll() else {
             tokio::select! {
@@ -96,13 +95,12 @@ pub async fn serve(number: usize, fixture: Arc<Fixture>, mapping: Mapping, mut o
             function.signal("-CONT");
         }
         if !function.is_running() {
-            (function, frozen) = (fixture.function(number).await, Duration::ZERO);
+            function = fixture.function(number).await;
         } else if let Some(time) = rest {
             fixture.tally.fault("process frozen between invocations", Some(number), Instant::now());
             function.signal("-STOP");
             sleep(time).await;
-            frozen += time;
-            fixture.set_frozen(number, frozen);
+            fixture.add_frozen(number, time);
             function.signal("-CONT");
         }
     }

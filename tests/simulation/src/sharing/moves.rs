@@ -55,7 +55,7 @@ impl Sharer {
         wrong
     }
 
-    /// Callers that do not wait for each other take the ASKING of each other.
+    /// Concurrent callers, whose calls can take the ASKING of each other.
     async fn wrong_beside_others(&self) -> Vec<String> {
         const CALLERS: usize = 6;
         let caller = async |caller: usize| {

@@ -1,7 +1,8 @@
 //! A monotonic clock that does not advance while the process is frozen between invocations, as that of a suspended
 //! machine does not. The wall clock advances.
 //!
-//! Whoever freezes the process writes the time in a file. macOS has other functions for the clocks, so there both advance.
+//! The torture writes how long it has frozen the process to a file. On macOS, where the clocks are read by other
+//! functions, both advance.
 #![cfg_attr(target_os = "linux", expect(unsafe_code, reason = "`clock_gettime` is a function of libc"))]
 
 use std::fs::File;
@@ -9,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The nanoseconds during which this process was frozen, of 8 bytes in the order of the machine.
+/// How long this process was frozen, ns: 8 bytes in the byte order of the machine.
 static FROZEN_NS: OnceLock<File> = OnceLock::new();
 
 /// From now on, the monotonic clock of this process is behind by the time in this file.
